@@ -1,6 +1,6 @@
 # `make` without a target lists the targets.
 
-.PHONY: help check test soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
+.PHONY: help check test race soak mutate mutate-go model scale algorithms budgets pictures dashboard generate release container images cluster cluster-down bench bench-clients clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -11,11 +11,14 @@ check: ## run before each commit: formatting, go vet, and the tests that your ch
 test: ## run every check and every test; on Debian or Ubuntu, install missing packages first
 	@tools/test.sh
 
-soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model, and the gateway's memory; RATELIMIT_SOAK=steps
+race: ## make test with the race detector for all packages, for the night
+	@RATELIMIT_TEST_RACE=all tools/test.sh
+
+soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model, the proofs of deployments, and the gateway's memory; RATELIMIT_SOAK=steps
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExact|TestRemainingAndRetry|TestShadowFields' ./lua_test
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v ./combinations
 	@cd gateway && RATELIMIT_SOAK=1 go test -count=1 -timeout 5m -v -run TestMemoryOfStreams .
-	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$|TestHistories$$' .
+	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$|TestHistories$$|TestFleetProof' .
 
 mutate: ## change the library's Lua in one place at a time, and list changes that no test detects; SAMPLE=200 tries that many
 	@go run ./tools/mutate -sample $${SAMPLE:-0}

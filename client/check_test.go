@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
@@ -128,16 +127,4 @@ func TestCheckOfEachServer(t *testing.T) {
 		err := c.Check(ctx)
 		return errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "1 of the 2 shards of the ring do not reply")
 	})
-}
-
-// The modules for gRPC and OpenTelemetry require the version of this module that is released with
-// them. The replace directives in their go.mod hide a wrong version from other tests, but not from
-// users.
-func TestModulesRequireThisVersion(t *testing.T) {
-	want := "github.com/ratelimit-functions/ratelimit v" + must[functions.Build](t)(functions.New()).Version() + "\n"
-	for _, name := range []string{"grpclimit", "otellimit"} {
-		if text := must[[]byte](t)(os.ReadFile(name + "/go.mod")); !strings.Contains(string(text), want) {
-			t.Errorf("%s/go.mod does not require %s", name, want)
-		}
-	}
 }

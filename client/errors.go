@@ -198,7 +198,7 @@ const (
 	redirected = "the server is part of a cluster and does not have these keys"
 
 	deployIt   = "deploy the library with: ratelimit deploy, or with package loader"
-	grant      = "grant the user the rules that loader.Rules returns"
+	grant      = "grant the user the rules that acl.Rules returns"
 	useCluster = "write redis+cluster:// in its URL, or use redis.NewClusterClient"
 	tryLater   = "try again later"
 )

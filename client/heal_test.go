@@ -73,7 +73,7 @@ func TestHealingOfAShard(t *testing.T) {
 	direct := flushCluster(t, nodes)
 	build := must[functions.Build](t)(functions.New())
 	var given sync.Map
-	heal := loader.Healer(build)
+	heal := loader.Healer(build, loader.Config{})
 	c := newClient(t, clusterOf(t, nodes), client.WithTimeout(slow),
 		client.WithHealer(func(ctx context.Context, server redis.UniversalClient) error {
 			given.Store(server.(*redis.Client).Options().Addr, true)

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '2bef796c81be'
+local BUILD_ID = 'a0f3c63f3e8e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -345,8 +345,8 @@ end
 function states.owner(head)
   local name, text = string.match(head, '^([%a_]+):(.*)$')
   local named = algorithms[name]
-  if named and named.prefix then
-    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and (named.stored_as or named) or nil
+  if named and named.prefix == name .. ':' then
+    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and named or nil
   end
   for _, algorithm in pairs(algorithms) do
     local holds = algorithm.holds
@@ -886,7 +886,7 @@ local function load_found(key, limit, at, cost, found)
     debt, forced = debt_in(unmarked(value), found.left, ticks), true
   end
   if not debt then
-    debt, forced = gcra_value.left(key, found.from, value)
+    debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
   fill_in(at, limit.rate, debt, nil, cost, nil, forced)
@@ -961,17 +961,16 @@ function gcra_value.save(state)
   return string.format('%d', us) .. mark, clock.ceil_ms(us)
 end
 
--- convert implements the function convert of src/35_packed.lua, for values that do not begin with
--- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
--- the key's expiry.
+-- convert implements the function convert of src/35_packed.lua, for the values of
+-- src/37_gcra_expiry.lua. The TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
-  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
+  return string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
 
 -- left returns the time in ms until the first rate of a value is full, and whether the rate has a marked
 -- debt. The value begins at byte `from`.
-function gcra_value.left(key, from, value)
-  local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
+function gcra_value.left(key, from)
+  local text = packed.first_text(key, from, 'gcra:')
   local us, plus, _, mark = string.match(text, TEXT)
   if not us then return 0, false end
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
@@ -1290,7 +1289,7 @@ do
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
---   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on
+--   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on. Not used with stored_as
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
 --   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
@@ -2742,8 +2741,6 @@ local function read(key, limit, id)
   else
     err = leases.check(key)
     if err then return nil, err end
-    -- an older build, which recorded no lengths, may have written the set
-    if redis.call('ZCOUNT', key, '-inf', '(0') == 0 then set.length = limit.lease end
   end
   if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit
@@ -3419,7 +3416,6 @@ end
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
   prefix = gcra.prefix,
-  shape = gcra.shape,
   options = gcra.options,
   complete = gcra.complete,
   stored_as = gcra,

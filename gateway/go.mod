@@ -2,8 +2,6 @@ module github.com/ratelimit-functions/ratelimit/gateway
 
 go 1.26.0
 
-replace github.com/ratelimit-functions/ratelimit => ../
-
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/prometheus/client_golang v1.25.0

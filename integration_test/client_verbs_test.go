@@ -132,7 +132,7 @@ func heals(v verbs) {
 	if err := v.Check(v.ctx); !errors.Is(err, client.ErrNotDeployed) {
 		v.Error(err)
 	}
-	healing := newLimiter(v.T, newClient(v.T, v.Backend), client.WithHealer(loader.Healer(v.build)))
+	healing := newLimiter(v.T, newClient(v.T, v.Backend), client.WithHealer(loader.Healer(v.build, loader.Config{})))
 	for _, tag := range tags() {
 		if res, err := healing.Allow(v.ctx, tag+":heal", "2/d"); err != nil || !res.Allowed || res.Remaining != 1 {
 			v.Errorf("%s: %+v, %v", tag, res, err)

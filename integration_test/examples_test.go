@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,32 +11,33 @@ import (
 	"github.com/ratelimit-functions/ratelimit/tools/docs"
 )
 
-// TestTheDocuments runs the examples in the documents on every real server. It uses only one shell,
-// because the tests of package docs use all shells. Examples that build images run on one server
-// only. TestContainerOverTLS uses an image with every server.
+// TestTheDocuments runs the examples in the documents on a real server, in containers if there are some: the README
+// and then the documents in the order of docs/README.md, without a reset, like a reader who pastes everything in one
+// session. A document with examples that need Docker also runs on the empty server. The tests of package docs run each document on an empty server of this program, and compare the shells.
 func TestTheDocuments(t *testing.T) {
-	documents := must[[]docs.Document](t)(docs.All(".."))
 	dir := t.TempDir()
 	first := sync.OnceValues(func() (*docs.Clone, error) { return docs.NewClone(context.Background(), "..", dir) })
-	var docker *backend.Backend // the server of the examples that need Docker
+	var server *backend.Backend
 	for _, b := range backends(t) {
-		if docker == nil && inDocker(b)+standalone(b) == "" {
-			docker = b
+		if standalone(b) == "" && (server == nil || inDocker(server) != "" && inDocker(b) == "") {
+			server = b
 		}
 	}
+	isServer := func(b *backend.Backend) string {
+		if b != server {
+			return "the examples in the documents, which run on one server"
+		}
+		return ""
+	}
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
-		clone := must[*docs.Clone](t)(must[*docs.Clone](t)(first()).Copy(t.Context(), t.TempDir()))
-		for _, document := range documents {
-			restore(t, b)
-			require(t, b.SetTime(time.Now().UnixMicro()))
+		clone := must[*docs.Clone](t)(first())
+		run := func(document docs.Document, session bool) {
 			for _, example := range document.Examples {
-				if example.Server == "none" {
-					continue // the tests of package docs run this example
+				if example.Server == "none" || session && example.Needs != "" {
+					continue // the tests of package docs run this example, or this test does later
 				}
-				if example.Needs == "docker" && b != docker {
-					if lack := inDocker(b); lack != "" {
-						exclude(b, lack)
-					}
+				if lack := inDocker(b); lack != "" && example.Needs == "docker" {
+					exclude(b, lack)
 					continue
 				}
 				t.Run(example.Name, func(t *testing.T) {
@@ -45,5 +47,19 @@ func TestTheDocuments(t *testing.T) {
 				})
 			}
 		}
-	}, standalone, withClock, prepared(first))
+		ordered, rest, err := docs.InOrder("..")
+		require(t, err)
+		require(t, b.SetTime(time.Now().UnixMicro()))
+		for _, document := range ordered {
+			run(document, true)
+			if slices.ContainsFunc(document.Examples, func(e docs.Example) bool { return e.Needs != "" }) {
+				rest = append(rest, document)
+			}
+		}
+		for _, document := range rest {
+			restore(t, b)
+			require(t, b.SetTime(time.Now().UnixMicro()))
+			run(document, false)
+		}
+	}, isServer, withClock, prepared(first))
 }

@@ -10,19 +10,19 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // accessRules returns the rules that `ratelimit acl` prints.
-func accessRules(t *testing.T, build functions.Build, access loader.Access, keys string, cluster bool) []string {
+func accessRules(t *testing.T, build functions.Build, access acl.Access, keys string, cluster bool) []string {
 	t.Helper()
-	return must[[]string](t)(loader.Rules(build, access, keys, cluster))
+	return must[[]string](t)(acl.Rules(build.Text(), access, keys, cluster))
 }
 
 // allFunctions returns the rules for a user who may call every function of the library.
 func allFunctions(t *testing.T, build functions.Build, keys string, cluster bool) []string {
 	t.Helper()
-	return append(accessRules(t, build, loader.Application, keys, cluster), accessRules(t, build, loader.Operator, keys, cluster)[1:]...)
+	return append(accessRules(t, build, acl.Application, keys, cluster), accessRules(t, build, acl.Operator, keys, cluster)[1:]...)
 }
 
 // TestFleetACLRefusesWhatIsNotGranted sends, as each of the users, every command and subcommand
@@ -35,7 +35,7 @@ func TestFleetACLRefusesWhatIsNotGranted(t *testing.T) {
 		if len(commands) < 300 {
 			t.Fatalf("the server lists %d commands", len(commands))
 		}
-		for _, access := range []loader.Access{loader.Application, loader.Operator, loader.Peeker, loader.Deployer, loader.Planner} {
+		for _, access := range []acl.Access{acl.Application, acl.Operator, acl.Peeker, acl.Deployer, acl.Planner} {
 			rules := accessRules(t, newBuild(t), access, "acl:", b.Cluster)
 			user := "fleet-acl-" + string(access)
 			setUser(t, b, user, rules)
@@ -134,9 +134,9 @@ func TestFleetACLKeepsToThePrefix(t *testing.T) {
 		ctx := testContext(t)
 		build := newBuild(t)
 		deploy(ctx, t, newLoader(t, newClient(t, b)), build)
-		setUser(t, b, "fleet-app", accessRules(t, build, loader.Application, "acl:", b.Cluster))
-		setUser(t, b, "fleet-peek", accessRules(t, build, loader.Peeker, "acl:", b.Cluster))
-		setUser(t, b, "fleet-operator", accessRules(t, build, loader.Operator, "acl:", b.Cluster))
+		setUser(t, b, "fleet-app", accessRules(t, build, acl.Application, "acl:", b.Cluster))
+		setUser(t, b, "fleet-peek", accessRules(t, build, acl.Peeker, "acl:", b.Cluster))
+		setUser(t, b, "fleet-operator", accessRules(t, build, acl.Operator, "acl:", b.Cluster))
 		app, operator, peek := newClient(t, b, asUser("fleet-app")), newClient(t, b, asUser("fleet-operator")), newClient(t, b, asUser("fleet-peek"))
 		for _, row := range []struct {
 			c       redis.UniversalClient

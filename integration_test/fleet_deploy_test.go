@@ -14,6 +14,8 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // TestFleetKilledAtEachStep repeats a deployment, and kills one of three primaries at a different
@@ -59,7 +61,7 @@ func TestFleetKilledAtEachStep(t *testing.T) {
 					}))
 					report, err := l.Deploy(ctx, newBuild, loader.Options{})
 					allOrNone(ctx, t, primaries, report, err, oldBuild.Digest(), newBuild.Digest())
-					if err != nil && !errors.Is(err, loader.ErrUnreachable) {
+					if err != nil && !errors.Is(err, nodes.ErrUnreachable) {
 						t.Errorf("the error is %v", err)
 					}
 					if !killed {
@@ -84,7 +86,7 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 		ctx := testContext(t)
 		oldBuild, newBuild := policyBuild(t, "before"), policyBuild(t, "after")
 		primaries := primariesOf(ctx, t, b)
-		rules := accessRules(t, oldBuild, loader.Deployer, "", true)
+		rules := accessRules(t, oldBuild, acl.Deployer, "", true)
 		setUser(t, b, "fleet-deployer", rules)
 		as := func() redis.UniversalClient { return newClient(t, b, asUser("fleet-deployer")) }
 		plain := newLoader(t, as())
@@ -123,7 +125,7 @@ func TestFleetRefusedAtEachStep(t *testing.T) {
 							t.Errorf("%s runs %.12s, want %.12s; the error is %v", other, digest, want, err)
 						}
 					}
-					if err != nil && !errors.Is(err, loader.ErrNoPermission) {
+					if err != nil && !errors.Is(err, nodes.ErrNoPermission) {
 						t.Errorf("the error is %v", err)
 					}
 				})
@@ -197,17 +199,17 @@ func TestFleetNodeThatHangs(t *testing.T) {
 		deploy(ctx, t, plain, oldBuild)
 		n := primaries[1]
 		var once sync.Once
-		l := newLoader(t, newClient(t, b), loader.WithTimeout(5*time.Second), loader.WithTrace(func(s loader.Step) {
-			if s.Addr == n.Addr && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+		l := newLoader(t, newClient(t, b), loader.Config{Timeout: 5 * time.Second, Trace: func(addr, command string) {
+			if addr == n.Addr && command == "FUNCTION LOAD REPLACE ratelimit" {
 				once.Do(func() {
 					if err := n.Pause(ctx); err != nil {
 						t.Error(err)
 					}
 				})
 			}
-		}))
+		}})
 		report, err := l.Deploy(ctx, newBuild, loader.Options{})
-		if err == nil || !errors.Is(err, loader.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 5s") {
+		if err == nil || !errors.Is(err, nodes.ErrUnreachable) || !strings.Contains(err.Error(), "cannot reach "+n.Addr+": no answer within 5s") {
 			t.Errorf("the error is %v", err)
 		}
 		for _, r := range report.Nodes {

@@ -3,9 +3,11 @@ package integration_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
 )
 
 // TestFleetDoctor checks that the permissions listed in docs/deploying.md are enough for all checks
@@ -14,16 +16,16 @@ import (
 func TestFleetDoctor(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		ctx := testContext(t)
-		rules := append(accessRules(t, newBuild(t), loader.Deployer, "", b.Cluster), "+info", "+config|get", "+fcall_ro|ratelimit_info", "+cluster|info")
+		rules := append(accessRules(t, newBuild(t), acl.Deployer, "", b.Cluster), "+info", "+config|get", "+fcall_ro|ratelimit_info", "+cluster|info")
 		setUser(t, b, "fleet-doctor", rules)
-		l := newLoader(t, newClient(t, b, asUser("fleet-doctor")))
+		rdb := newClient(t, b, asUser("fleet-doctor"))
 		primaries := primariesOf(ctx, t, b)
 		// found waits until doctor reports that the given number of nodes lack the library and that
 		// nothing else prevents decisions.
 		found := func(lacking int) {
 			t.Helper()
 			waitFor(ctx, t, "the diagnosis", func() error {
-				d, err := l.Doctor(ctx)
+				d, err := doctor.Examine(ctx, rdb, time.Minute, nil)
 				lack := 0
 				for _, f := range d.Findings {
 					switch f.Check {
@@ -41,7 +43,7 @@ func TestFleetDoctor(t *testing.T) {
 			})
 		}
 		found(len(primaries))
-		deploy(ctx, t, l, policyBuild(t, "doctor"))
+		deploy(ctx, t, newLoader(t, rdb), policyBuild(t, "doctor"))
 		found(0)
 	})
 }

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
@@ -74,10 +76,11 @@ func deployPolicies(ctx context.Context, t *testing.T, b *backend.Backend, file 
 }
 
 // newLoader returns a Loader with a timeout that is long enough even for a busy machine.
-func newLoader(t *testing.T, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
+func newLoader(t *testing.T, rdb redis.UniversalClient, config ...loader.Config) *loader.Loader {
 	t.Helper()
-	l := must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
-	return l
+	c := append(config, loader.Config{})[0]
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	return must[*loader.Loader](t)(loader.New(rdb, c))
 }
 
 // deployed returns the digest of the library on each primary that replies. The digest is "" if the
@@ -106,34 +109,34 @@ func stepsOfDeploy(ctx context.Context, t *testing.T, rdb redis.UniversalClient,
 	t.Helper()
 	var mu sync.Mutex
 	steps := map[string][]string{}
-	l := newLoader(t, rdb, loader.WithTrace(func(s loader.Step) {
+	l := newLoader(t, rdb, loader.Config{Trace: func(addr, command string) {
 		mu.Lock()
 		defer mu.Unlock()
-		command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
+		command, _, isLease := strings.Cut(command, "ratelimit_lease_")
 		if isLease {
 			command += "ratelimit_lease" // leave out the random suffix of the library's name
 		}
-		steps[s.Addr] = append(steps[s.Addr], command)
-	}))
+		steps[addr] = append(steps[addr], command)
+	}})
 	deploy(ctx, t, l, build)
 	return steps
 }
 
-// atStep returns an option that calls f before the n-th command to the node at addr, counted
+// atStep returns a Config that calls f before the n-th command to the node at addr, counted
 // from 0.
-func atStep(addr string, n int, f func()) loader.Option {
+func atStep(addr string, n int, f func()) loader.Config {
 	var mu sync.Mutex
 	count := 0
-	return loader.WithTrace(func(s loader.Step) {
+	return loader.Config{Trace: func(node, _ string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if s.Addr == addr {
+		if node == addr {
 			if count == n {
 				f()
 			}
 			count++
 		}
-	})
+	}}
 }
 
 // allOrNone checks the nodes after a deployment during which a node failed. All nodes that reply
@@ -145,7 +148,7 @@ func allOrNone(ctx context.Context, t *testing.T, primaries []*backend.Node, rep
 	if err != nil {
 		want = before
 		var partial *loader.PartialError
-		var node *loader.Error
+		var node *nodes.Error
 		if !errors.As(err, &partial) || !errors.As(err, &node) || len(partial.Nodes) != len(report.Nodes) {
 			t.Errorf("the error %T %v is no PartialError", err, err)
 		}

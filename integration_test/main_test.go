@@ -5,6 +5,7 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -70,6 +72,10 @@ func run(m *testing.M) int {
 		}
 	}()
 	code := m.Run()
+	if err := os.RemoveAll(commandDir); err != nil {
+		fmt.Fprintln(os.Stderr, "removing the command:", err)
+		code = 1
+	}
 	if err := writeSummary(); err != nil {
 		fmt.Fprintln(os.Stderr, "writing the summary:", err)
 		code = 1
@@ -206,6 +212,39 @@ func goBuild(t *testing.T, words ...string) func() (program string, err error) {
 		}
 		return program, nil
 	})
+}
+
+// command builds the command, once for all tests. run removes it.
+var command = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ratelimit-test")
+	if err != nil {
+		return "", err
+	}
+	commandDir = dir
+	program := filepath.Join(dir, "ratelimit")
+	if out, err := exec.Command("go", "build", "-o", program, "../cmd/ratelimit").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the command: %w\n%s", err, out)
+	}
+	return program, nil
+})
+
+var commandDir string // the directory of the command, or "" if no test needed it
+
+// printed runs the command as a user with --json, and returns what it prints.
+func printed[T any](t *testing.T, b *backend.Backend, user string, args ...string) (report T) {
+	t.Helper()
+	server := "redis://" + user + ":" + userPassword + "@" + b.Addrs()[0]
+	cmd := exec.CommandContext(t.Context(), must[string](t)(command()), append(args, "--json", "--redis", server)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &report)
+	}
+	if err != nil {
+		t.Fatalf("ratelimit %v: %v\n%s%s", args, err, out, stderr.String())
+	}
+	return report
 }
 
 // backends returns all backends, and ends the test if there is none.

@@ -1,18 +1,12 @@
 package integration_test
 
 import (
-	"context"
-	"sync"
+	"reflect"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/integration_test/backend"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // TestPolicyCalls checks that the permissions listed in docs/usage.md are enough to read the counts
@@ -29,46 +23,31 @@ func TestPolicyCalls(t *testing.T) {
 				must[client.Result](t)(c.Take(ctx, req))
 			}
 		}
-		setUser(t, b, "client-calls", append(accessRules(t, build, loader.Peeker, "it:", b.Cluster), "+function|list"))
-		var mu sync.Mutex
-		sums, counting := map[string]client.PolicyCalls{}, 0
-		require(t, scan.EachPrimary(ctx, newClient(t, b, asUser("client-calls")), func(ctx context.Context, node *redis.Client) error {
-			libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: functions.Name, WithCode: true}).Result()
-			if err != nil {
-				return err
-			}
-			limiter, err := client.New(node, client.WithTimeout(time.Minute))
-			if err != nil {
-				return err
-			}
-			info, err := limiter.Info(ctx)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if policies, err := functions.ReadPolicies(libraries[0].Code); err != nil || len(policies) != 3 || len(info.PolicyCalls) != 3 {
-				t.Errorf("%d policies in the text, %v; %d with counts", len(policies), err, len(info.PolicyCalls))
-			}
-			for name, calls := range info.PolicyCalls {
-				sum := sums[name]
-				sum.Allowed += calls.Allowed
-				sum.Denied += calls.Denied
-				sums[name] = sum
-			}
-			if info.PolicyCalls["calc"].Allowed > 0 {
-				counting++
-			}
-			return nil
-		}))
-		all := int64(len(tags()))
-		for name, want := range map[string]client.PolicyCalls{"calc": {Allowed: 2 * all, Denied: all}, "export": {Allowed: all, Denied: 2 * all}, "jobs": {Allowed: 2 * all, Denied: all}} {
-			if sums[name] != want {
-				t.Errorf("%s: %+v, want %+v", name, sums[name], want)
-			}
+		setUser(t, b, "client-calls", append(accessRules(t, build, acl.Peeker, "it:", b.Cluster), "+function|list"))
+		type policy struct {
+			Name            string
+			Limits          []string
+			Counted         bool
+			Allowed, Denied int64
 		}
-		if counting != len(primariesOf(ctx, t, b)) {
-			t.Errorf("%d primaries have counted calls", counting)
+		type report struct {
+			Complete  bool
+			Servers   int
+			Uncounted []string
+			Policies  []policy
+		}
+		found := printed[report](t, b, "client-calls", "policies")
+		if !found.Complete || found.Servers != len(primariesOf(ctx, t, b)) || len(found.Uncounted) != 0 {
+			t.Errorf("%+v", found)
+		}
+		all := int64(len(tags()))
+		want := []policy{
+			{"calc", []string{"resource: 10/d", "consumer: 2/d"}, true, 2 * all, all},
+			{"export", []string{"1/d"}, true, all, 2 * all},
+			{"jobs", []string{"concurrency 2 lease=1h"}, true, 2 * all, all},
+		}
+		if !reflect.DeepEqual(found.Policies, want) {
+			t.Errorf("%+v, want %+v", found.Policies, want)
 		}
 	})
 }

@@ -24,7 +24,11 @@ type sleeper struct {
 
 func newTestClock() *testClock { return &testClock{time: time.UnixMilli(1_700_000_000_000)} }
 
-func (c *testClock) option() loader.Option { return loader.WithClock(c.now, c.after) }
+func (c *testClock) option() option { return withClock(c.now, c.after) }
+
+func withClock(now func() time.Time, after func(time.Duration) <-chan time.Time) option {
+	return func(c *loader.Config) { loader.SetClock(c, now, after) }
+}
 
 func (c *testClock) now() time.Time {
 	c.mu.Lock()

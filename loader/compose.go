@@ -7,29 +7,13 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// WithNamespace makes the Loader work for the policies of one namespace, whose names begin with name
-// and a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
-// policies. The library's code and all other policies stay as they are on the nodes. If no node has
-// the library, Deploy also loads the code of the build.
-//
-// Without WithNamespace, a Loader works for the code and the policies that have no namespace, and
-// keeps the policies of all namespaces.
-//
-// In a namespace, Deploy and Rollback wait for another deployment to finish, unless Options.Wait
-// says otherwise.
-func WithNamespace(name string) Option {
-	return func(l *Loader) error {
-		l.namespace = name
-		return functions.CheckNamespace(name)
-	}
-}
-
-// compose joins the texts of the members, and determines the text that all of them should have.
-// number and atMS are those of the deployment, or 0 if it has not begun.
-func (f *fleet) compose(number, atMS int64) {
+// compose is rule 6: it joins the texts of the members (rule 2), and determines the text that all of them
+// should have.
+func (f *fleet) compose() {
 	f.joined = text.Text{}
 	for _, m := range f.members {
 		if m.node.Err == nil && (m.source == "" || m.isOurs() || f.goal.foreign) {
@@ -46,11 +30,11 @@ func (f *fleet) compose(number, atMS int64) {
 	}
 	parts := map[string]text.Part{}
 	for namespace, value := range values {
-		old, part := f.joined.Parts[namespace], text.Part{Number: max(number, f.joined.Highest+1), Value: value}
+		old, part := f.joined.Parts[namespace], text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
 		if old.Digest() == part.Digest() {
 			continue
 		}
-		entry := text.Entry{Number: part.Number, AtMS: atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
+		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
 		entry.Changed, entry.More = changedNames(namespace, old.Value, value)
 		part.Log = append([]text.Entry{entry}, old.Log[:min(len(old.Log), text.MaxLog-1)]...)
 		if !f.goal.erase {
@@ -72,7 +56,7 @@ func (f *fleet) compose(number, atMS int64) {
 	}
 	f.want = f.goal.own
 	if body != f.want.text {
-		f.want = artifact{describe(body), body}
+		f.want = artifact{text.Describe(body), body}
 	}
 	f.report.Wanted = f.want.Library
 	f.show(f.members)
@@ -86,18 +70,18 @@ func (f *fleet) uncomposed(err error) {
 		members = f.filter(func(m *member) bool { return m.node.Err == nil })
 	}
 	for _, m := range members {
-		m.node.Err = uncomposed(m.conn, err)
+		m.node.Err = uncomposed(m.Conn, err)
 	}
 	f.show(f.members)
 }
 
 func (m *member) isOurs() bool {
-	return len(m.text.Parts) > 0 && (m.text.Highest > 0 || describe(text.Body(m.source)).ours())
+	return len(m.text.Parts) > 0 && (m.text.Highest > 0 || text.Describe(text.Body(m.source)).IsOurs())
 }
 
 // show sets whether each member runs the build, another library, or none.
 func (f *fleet) show(members []*member) {
-	described := map[string]Library{f.want.text: f.want.Library, "": {}}
+	described := map[string]text.Library{f.want.text: f.want.Library, "": {}}
 	for _, m := range members {
 		if stateOf := m.node.State; stateOf == Unreachable || stateOf == Unknown {
 			continue
@@ -105,7 +89,7 @@ func (f *fleet) show(members []*member) {
 		body := text.Body(m.source)
 		running, known := described[body]
 		if !known {
-			running = describe(body)
+			running = text.Describe(body)
 			described[body] = running
 		}
 		m.node.Running, m.node.State = running, Different
@@ -123,12 +107,12 @@ func (f *fleet) show(members []*member) {
 
 // checkNames looks for other libraries that register function names of the wanted one.
 func (f *fleet) checkNames(ctx context.Context, members []*member) {
-	names := functionsOf(f.want.text)
-	each(members, func(m *member) {
+	names := text.Functions(f.want.text)
+	nodes.Each(members, func(m *member) {
 		if m.node.Err != nil || m.node.State == Same {
 			return
 		}
-		if taken, err := m.taken(ctx, names); err != nil {
+		if taken, err := taken(ctx, m.Conn, names); err != nil {
 			m.node.State, m.node.Err = stateAfter(err), err
 		} else {
 			m.node.Taken = taken
@@ -140,16 +124,16 @@ func (f *fleet) checkNames(ctx context.Context, members []*member) {
 func (f *fleet) behind(m *member) bool { return !text.Equal(m.text, f.next) }
 
 // previous returns the library that a rollback would load on a node with the text t.
-func (s *session) previous(t text.Text) Library {
-	part := t.Parts[s.l.namespace]
-	if part.Replaced == "" || s.l.namespace != "" && t.Parts[""].Value == "" {
-		return Library{}
+func (s *session) previous(t text.Text) text.Library {
+	part := t.Parts[s.l.config.Namespace]
+	if part.Replaced == "" || s.l.config.Namespace != "" && t.Parts[""].Value == "" {
+		return text.Library{}
 	}
-	body, err := t.With(map[string]text.Part{s.l.namespace: {Value: part.Replaced}}).Body()
+	body, err := t.With(map[string]text.Part{s.l.config.Namespace: {Value: part.Replaced}}).Body()
 	if err != nil {
-		return Library{}
+		return text.Library{}
 	}
-	return describe(body)
+	return text.Describe(body)
 }
 
 func namesIn(body string) (names []string) {
@@ -165,31 +149,35 @@ func namesIn(body string) (names []string) {
 // build does not belong to the Loader's namespace.
 func (l *Loader) owns(build artifact) (goal, error) {
 	list, err := functions.ReadPolicies(build.text)
-	if err != nil && l.namespace != "" {
-		return goal{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	if err != nil && l.config.Namespace != "" {
+		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	}
+	if again, errAgain := functions.Rebuild(build.text, list); err == nil && errAgain == nil && (text.Part{Value: again}).Digest() != (text.Part{Value: build.text}).Digest() {
+		// A text with policies of namespaces holds all of them sorted, so it would have another value.
+		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build are not in the order and form in which functions.New writes them", Remedy: "make it with functions.New"}
 	}
 	for _, p := range list {
 		switch found := p.Namespace(); {
-		case found == l.namespace:
-		case l.namespace == "":
-			return goal{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
-				Remedy: "deploy the policies of a namespace with WithNamespace, and the library without them"}
+		case found == l.config.Namespace:
+		case l.config.Namespace == "":
+			return goal{}, &nodes.Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
+				Remedy: "deploy the policies of a namespace with Config.Namespace, and the library without them"}
 		default:
-			return goal{}, &Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.namespace),
+			return goal{}, &nodes.Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.config.Namespace),
 				Remedy: "deploy it without the policies of others"}
 		}
 	}
 	g := goal{own: build}
-	if l.namespace == "" {
+	if l.config.Namespace == "" {
 		g.values = func(text.Text) (map[string]string, error) { return map[string]string{"": build.text}, nil }
 		return g, nil
 	}
 	code, err := functions.Rebuild(build.text, nil)
 	if err != nil {
-		return goal{}, &Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
 	}
 	g.values = func(joined text.Text) (map[string]string, error) {
-		values := map[string]string{l.namespace: text.ValueOf(list)}
+		values := map[string]string{l.config.Namespace: text.ValueOf(list)}
 		if joined.Parts[""].Value == "" {
 			values[""] = code
 		}
@@ -222,6 +210,6 @@ func changedNames(namespace, before, after string) (names []string, more int) {
 	return names[:min(most, len(names))], max(0, len(names)-most)
 }
 
-func uncomposed(c *conn, err error) *Error {
-	return c.fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
+func uncomposed(c *nodes.Conn, err error) *nodes.Error {
+	return c.Fail("FUNCTION LIST", ErrBadBuild, err, "", "cannot take this build together with the policies of other namespaces on it: %s", strings.TrimPrefix(err.Error(), "functions: "))
 }

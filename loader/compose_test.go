@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // halfDeployed simulates a deployer that dies. It calls the function deploy, and then restores the
@@ -75,7 +76,7 @@ func TestRollbackOfANamespaceAfterADeployerDied(t *testing.T) {
 		halfDeployed(t, f, on, func() { deploy("payments/api 2/m") })
 		deploy("payments/api 3/m")
 		report := must[loader.Report](t)(payments.Status(ctx, set(t, "payments/api 3/m")))
-		plan := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.Options{}))
+		plan := must[loader.Report](t)(payments.PlanRollback(ctx, loader.Options{}))
 		if report.Nodes[0].Previous != plan.Wanted {
 			t.Errorf("%+v\n%+v", report.Nodes[0].Previous, plan.Wanted)
 		}
@@ -95,7 +96,7 @@ func TestRollbackOfTheLibraryKeepsNamespaces(t *testing.T) {
 	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))
 	halfDeployed(t, f, 1, func() { must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 2/m"), loader.Options{})) })
 	report := must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 2/d"), loader.Options{}))
-	plan := must[loader.Plan](t)(plain.PlanRollback(ctx, loader.Options{}))
+	plan := must[loader.Report](t)(plain.PlanRollback(ctx, loader.Options{}))
 	for _, n := range append(must[loader.Report](t)(plain.Status(ctx, set(t, "api 2/d"))).Nodes, report.Nodes...) {
 		if n.Previous != plan.Wanted {
 			t.Errorf("%s would go back to %s, and the plan is %s", n.Addr, n.Previous, plan.Wanted)
@@ -116,17 +117,17 @@ func TestDeleteUnderTheLease(t *testing.T) {
 	clock := newTestClock()
 	var once sync.Once
 	var renewals atomic.Int64
-	l := newLoader(t, at(t, addr), clock.option(), loader.WithTrace(func(s loader.Step) {
+	l := newLoader(t, at(t, addr), clock.option(), trace(func(_, command string) {
 		switch {
-		case strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_"):
+		case strings.HasPrefix(command, "FUNCTION LOAD ratelimit_lease_"):
 			once.Do(func() { put(t, addr, foreign) })
 			clock.move(2 * time.Minute)
-		case strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit_lease_"):
+		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE ratelimit_lease_"):
 			renewals.Add(1)
 		}
 	}))
 	_, err := l.Delete(ctx, loader.Options{})
-	want(t, "a library that came between", err, loader.ErrForeign)
+	want(t, "a library that came between", err, nodes.ErrForeign)
 	if got := texts(t, addr); len(got) != 1 || got["ratelimit"] != foreign {
 		t.Errorf("%q", got)
 	}

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
@@ -40,7 +42,7 @@ func (l *Loader) Deploy(ctx context.Context, build Build, o Options) (Report, er
 	}
 	g.foreign = o.ReplaceForeign
 	s := l.session()
-	defer s.close()
+	defer s.Close()
 	return s.look(ctx, g).deploy(ctx, opDeploy, o)
 }
 
@@ -52,8 +54,13 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 	}
 	outcome := protocol.Nothing
 	if f.takeLeases(ctx, f.patience(o)) {
-		if f.readAll(ctx, op, o); f.err(op) == nil {
-			outcome = f.change(ctx, o)
+		before := f.joined
+		f.readAll(ctx)
+		if f.nextNumber(ctx); f.err(op) == nil {
+			f.compose()
+			if f.checkAgain(ctx, op, o, before); f.err(op) == nil {
+				outcome = f.change(ctx, o)
+			}
 		}
 	}
 	f.release(ctx)
@@ -64,7 +71,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 // change writes the new text and verifies it, or undoes it. It returns the outcome.
 func (f *fleet) change(ctx context.Context, o Options) string {
 	f.compare(f.members)
-	if f.writeAll(ctx, o) && f.verify(ctx) {
+	if f.writeAll(ctx, o) && f.readBack(ctx) {
 		return protocol.Succeeded
 	}
 	sent := func(m *member) bool { return m.wrote }
@@ -79,7 +86,7 @@ func (f *fleet) change(ctx context.Context, o Options) string {
 
 // patience returns how long the call waits for another deployment.
 func (f *fleet) patience(o Options) time.Duration {
-	if o.Wait == 0 && f.s.l.namespace != "" {
+	if o.Wait == 0 && f.s.l.config.Namespace != "" {
 		return 4 * f.s.leaseLife()
 	}
 	return o.Wait
@@ -88,7 +95,7 @@ func (f *fleet) patience(o Options) time.Duration {
 // takeLeases is rule 3: it takes the lease on every primary, the leader first. If one is held, it
 // releases all, and tries again for up to patience.
 func (f *fleet) takeLeases(ctx context.Context, patience time.Duration) bool {
-	now := f.s.l.clock.now
+	now := f.s.l.config.clock.now
 	leader := f.leader()
 	others := f.filter(func(m *member) bool { return m != leader })
 	for deadline := now().Add(patience); ; {
@@ -99,7 +106,7 @@ func (f *fleet) takeLeases(ctx context.Context, patience time.Duration) bool {
 		if held == nil && len(failed(f.report.Nodes)) == 0 {
 			return true
 		}
-		each(f.members, func(m *member) { m.releaseLease(ctx) })
+		nodes.Each(f.members, func(m *member) { m.releaseLease(ctx) })
 		if len(failed(f.report.Nodes)) > 0 {
 			return false
 		}
@@ -111,11 +118,11 @@ func (f *fleet) takeLeases(ctx context.Context, patience time.Duration) bool {
 		if left > 0 {
 			select {
 			case <-ctx.Done():
-			case <-f.s.l.clock.after(min(pause, left)):
+			case <-f.s.l.config.clock.after(min(pause, left)):
 				continue
 			}
 		}
-		held.member.node.Err = leased(held.member.conn, held.lease)
+		held.member.node.Err = leased(held.member.Conn, held.lease)
 		return false
 	}
 }
@@ -129,7 +136,7 @@ type holding struct {
 // tryLeases takes the leases of the members. It returns the first one that another call holds, or
 // nil. Other failures are errors of the nodes.
 func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
-	found := results(members, func(m *member) *holding {
+	found := nodes.Results(members, func(m *member) *holding {
 		other, err := m.takeLease(ctx)
 		if m.node.Err = err; other == nil {
 			return nil
@@ -144,42 +151,47 @@ func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
 	return nil
 }
 
-// readAll has the rules 4 to 6: it reads all texts under their leases, chooses the number, and makes
-// the new text. It then checks again whether every node can load it, because another deployment may
-// have finished before the leases were taken.
-func (f *fleet) readAll(ctx context.Context, op string, o Options) {
-	before := f.joined
-	each(f.members, func(m *member) {
+// readAll is rule 4: it reads all texts under their leases.
+func (f *fleet) readAll(ctx context.Context) {
+	nodes.Each(f.members, func(m *member) {
 		if err := m.read(ctx); err != nil {
 			m.node.State, m.node.Err = stateAfter(err), err
 		}
 	})
+}
+
+// nextNumber is rule 5: it sets the number of the deployment, and its time by the leader's clock.
+func (f *fleet) nextNumber(ctx context.Context) {
 	leader := f.leader()
-	clockMS, err := leader.timeMS(ctx)
+	clockMS, err := leader.TimeMS(ctx)
 	if err != nil && leader.node.Err == nil {
 		leader.node.Err = err
 	}
-	if f.err(op) != nil {
+	if len(failed(f.report.Nodes)) > 0 {
 		return
 	}
-	highest := int64(0)
-	for _, m := range f.members {
-		highest = max(highest, m.text.Highest)
-	}
-	number := max(highest+1, clockMS)
+	latest := slices.MaxFunc(f.members, func(a, b *member) int { return cmp.Compare(a.text.Highest, b.text.Highest) })
+	number := max(latest.text.Highest+1, clockMS)
 	if number >= text.MaxNumber { // an undo needs another number
-		leader.node.Err = leader.fail("TIME", ErrClock, nil, "set the clock of the server, then try again",
-			"has a clock, or a text, of the year %d, which cannot be right", time.UnixMilli(number).UTC().Year())
-		return
+		m, what, remedy := leader, "clock", "set the clock of the server, then try again"
+		if clockMS < text.MaxNumber {
+			m, what, remedy = latest, "library", deleteIt
+		}
+		m.node.Err = m.Fail("TIME", nodes.ErrBadReply, nil, remedy, "has a %s of the year %d, which cannot be right", what, time.UnixMilli(max(clockMS, latest.text.Highest)).UTC().Year())
 	}
-	f.compose(number, clockMS)
+	f.number, f.atMS = number, clockMS
+}
+
+// checkAgain checks whether every node can load the new text, because another deployment may have
+// finished before the leases were taken. before is the join from before.
+func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before text.Text) {
 	f.checkNames(ctx, f.members)
-	each(f.members, func(m *member) { m.tidy(ctx, clockMS) })
-	f.s.tell(protocol.Step{Op: protocol.Number, Number: number, ClockMS: clockMS, Mine: f.mine, Text: f.s.parts(f.next)})
-	mine := f.s.l.namespace
+	leader, mine := f.leader(), f.s.l.config.Namespace
+	nodes.Each(f.members, func(m *member) { m.tidy(ctx, f.atMS) })
+	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
-		leader.node.Err = cameBetween(leader.conn)
+		leader.node.Err = cameBetween(leader.Conn)
 	}
 }
 
@@ -192,7 +204,7 @@ func (f *fleet) fits(t text.Text) bool {
 // and then the others.
 func (f *fleet) writeAll(ctx context.Context, o Options) bool {
 	write := func(members []*member) bool {
-		each(members, func(m *member) { m.node.Err = f.writeOne(ctx, m, f.next, f.s.token) })
+		nodes.Each(members, func(m *member) { m.node.Err = f.writeOne(ctx, m, f.next, f.s.token) })
 		return len(failed(f.report.Nodes)) == 0
 	}
 	behind := f.filter(f.behind)
@@ -242,12 +254,12 @@ func (f *fleet) writeOne(ctx context.Context, m *member, next text.Text, name st
 	return err
 }
 
-// verify is rule 8: it reads all primaries again, and reports whether all have the new text.
-func (f *fleet) verify(ctx context.Context) bool {
+// readBack is rule 8: it reads all primaries again, and reports whether all have the new text.
+func (f *fleet) readBack(ctx context.Context) bool {
 	f.readAgain(ctx)
 	for _, m := range f.members {
 		if m.node.Err == nil && !f.has(m, f.next) {
-			m.node.Err = overwritten(m.conn)
+			m.node.Err = overwritten(m.Conn)
 		}
 		m.node.Changed = m.wrote && m.node.Err == nil
 	}
@@ -269,11 +281,11 @@ func (f *fleet) has(m *member, t text.Text) bool {
 // informative one.
 func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 	failures = map[*member]error{}
-	found := results(f.members, func(m *member) error { return m.read(ctx) })
+	found := nodes.Results(f.members, func(m *member) error { return m.read(ctx) })
 	for i, m := range f.members {
 		m.node.State = Different
 		if err := found[i]; err != nil {
-			m.node.State, m.node.Running, m.node.Previous = stateAfter(err), Library{}, Library{}
+			m.node.State, m.node.Running, m.node.Previous = stateAfter(err), text.Library{}, text.Library{}
 			if failures[m] = err; m.node.Err == nil {
 				m.node.Err = err
 			}
@@ -288,6 +300,9 @@ func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 func (f *fleet) undo(ctx context.Context) bool {
 	if slices.ContainsFunc(f.members, func(m *member) bool { return errors.Is(m.node.Err, ErrOvertaken) }) {
 		f.note(ErrOvertaken, "no node was restored, because another deployment has begun", lookAtStatus)
+		for _, m := range f.members {
+			m.node.Changed = m.wrote && m.node.Err == nil
+		}
 		f.readAgain(ctx)
 		return false
 	}
@@ -300,7 +315,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.s.parts(f.undone)})
 	f.newcomers(ctx) // a replica that became a primary meanwhile may have the build
 	sent := f.filter(func(m *member) bool { return m.wrote })
-	found := results(f.members, func(m *member) error {
+	found := nodes.Results(f.members, func(m *member) error {
 		if m.refused {
 			return nil
 		}
@@ -316,7 +331,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 			continue
 		}
 		if failures[m] == nil && f.has(m, f.undone) {
-			m.node.PutBack = slices.Contains(sent, m)
+			m.node.Changed, m.node.PutBack = false, slices.Contains(sent, m)
 			continue
 		}
 		all = false
@@ -325,14 +340,14 @@ func (f *fleet) undo(ctx context.Context) bool {
 			err = failures[m]
 		}
 		if err == nil {
-			err = overwritten(m.conn)
+			err = overwritten(m.Conn)
 		}
 		runs := "runs " + m.node.Running.String()
 		if failures[m] != nil {
 			runs = "may run any build"
 		}
 		if m.node.Err == nil || m.node.Err == failures[m] && m.wrote {
-			m.node.Err = m.fail("FUNCTION LOAD", nil, err, lookAtStatus, "could not be restored to %s and now %s (%v)", m.node.Before, runs, err)
+			m.node.Err = m.Fail("FUNCTION LOAD", nil, err, lookAtStatus, "could not be restored to %s and now %s (%v)", m.node.Before, runs, err)
 		}
 	}
 	if !all {
@@ -342,45 +357,48 @@ func (f *fleet) undo(ctx context.Context) bool {
 }
 
 func (f *fleet) note(class error, problem, remedy string) {
-	f.report.Notes = append(f.report.Notes, &Error{Class: class, Problem: problem, Remedy: remedy})
+	f.report.Notes = append(f.report.Notes, &nodes.Error{Class: class, Problem: problem, Remedy: remedy})
 }
 
 // release is rule 10: it releases the leases.
 func (f *fleet) release(ctx context.Context) {
-	notes := results(f.members, func(m *member) []*Error { return m.releaseLease(ctx) })
+	notes := nodes.Results(f.members, func(m *member) []*nodes.Error { return m.releaseLease(ctx) })
 	f.report.Notes = append(f.report.Notes, slices.Concat(notes...)...)
 }
 
 // end tells the trace how the call ended.
 func (f *fleet) end(outcome string) {
-	var addrs []string
+	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: f.addrs()})
+}
+
+func (f *fleet) addrs() (addrs []string) {
 	for _, m := range f.members {
 		addrs = append(addrs, m.node.Addr)
 	}
-	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: addrs})
+	return addrs
 }
 
 // loadFailure explains why a load was refused. If necessary, it asks the server for details.
-func (c *conn) loadFailure(ctx context.Context, err error) error {
-	var known *Error
+func loadFailure(ctx context.Context, c *nodes.Conn, err error) error {
+	var known *nodes.Error
 	switch {
 	case errors.As(err, &known):
 		return err
-	case codeOf(err) == "READONLY":
-		return readOnly(c, c.primaryOf(ctx), err)
-	case isReply(err, "ERR Function ") && strings.HasSuffix(replyText(err), " already exists"):
-		function := strings.TrimSuffix(strings.TrimPrefix(replyText(err), "ERR Function "), " already exists")
-		return nameTaken(c, function, c.holderOf(ctx, function), err)
-	case isReply(err, "ERR ") && strings.Contains(replyText(err), "FUNCTION LOAD timeout"):
-		return c.fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", replyText(err))
-	case isReply(err, "ERR Error "):
-		return c.fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", replyText(err))
+	case nodes.CodeOf(err) == "READONLY":
+		return c.ReadOnly(c.PrimaryOf(ctx), err)
+	case nodes.IsReply(err, "ERR Function ") && strings.HasSuffix(nodes.ReplyText(err), " already exists"):
+		function := strings.TrimSuffix(strings.TrimPrefix(nodes.ReplyText(err), "ERR Function "), " already exists")
+		return nameTaken(c, function, holderOf(ctx, c, function), err)
+	case nodes.IsReply(err, "ERR ") && strings.Contains(nodes.ReplyText(err), "FUNCTION LOAD timeout"):
+		return c.Fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", nodes.ReplyText(err))
+	case nodes.IsReply(err, "ERR Error "):
+		return c.Fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", nodes.ReplyText(err))
 	}
-	return failure(c, "FUNCTION LOAD", err)
+	return c.Failure("FUNCTION LOAD", err)
 }
 
-func (c *conn) holderOf(ctx context.Context, function string) string {
-	if found, err := c.taken(ctx, []string{function}); err == nil && len(found) > 0 {
+func holderOf(ctx context.Context, c *nodes.Conn, function string) string {
+	if found, err := taken(ctx, c, []string{function}); err == nil && len(found) > 0 {
 		return found[0].Library
 	}
 	return ""

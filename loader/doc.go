@@ -2,11 +2,11 @@
 // run it.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-//	l, err := loader.New(rdb)
+//	l, err := loader.New(rdb, loader.Config{})
 //	...
 //	build, err := functions.New()
 //	...
-//	report, err := l.Deploy(ctx, build)
+//	report, err := l.Deploy(ctx, build, loader.Options{})
 //
 // Each primary keeps its own library: in a cluster, Redis does not copy it to the other shards. A
 // Loader finds out from any one node whether it talks to one server or to a cluster. Each call then
@@ -23,22 +23,23 @@
 //   - [Loader.Delete] deletes the library.
 //   - [Loader.Watch] reloads what was deployed last on servers that lost it.
 //   - [Loader.Repair] does one round of such repairs, and [Healer] lets a client do one.
-//   - [Loader.Doctor] finds problems with the servers that prevent decisions, now or later.
-//   - [Rules] returns the minimum permissions that a user needs.
+//
+// Below it are package nodes, which finds the servers, talks to each of them and has the errors about
+// them; doctor, which finds problems with the servers; acl, with the rules for users; text, which
+// reads and writes what a server holds; and protocol, which checks that deployments followed the
+// rules of PROTOCOL.md.
 //
 // A server stores a library byte for byte. A deployment puts a header of comment lines in front of
-// the build; package [github.com/ratelimit-functions/ratelimit/loader/text] reads it. A lease on every
-// primary prevents two deployments from running at the same time. PROTOCOL.md has the rules, and
-// package [github.com/ratelimit-functions/ratelimit/loader/protocol] checks that a deployment followed
-// them.
+// the build. A lease on every primary prevents two deployments from running at the same time. deploy.go,
+// watch.go and rollback.go are short programs of the rules in PROTOCOL.md, in their order.
 //
-// Several teams can deploy to the same servers: a Loader with [WithNamespace] replaces the policies
+// Several teams can deploy to the same servers: a Loader with Config.Namespace replaces the policies
 // of one namespace, and keeps everything else.
 //
-// Every command has its own deadline ([WithTimeout]). Every failure is reported in one sentence that
-// names the server and says what to do; see [Error]. docs/deploying.md describes all of this in
+// Every command has its own deadline (Config.Timeout). Every failure is reported in one sentence that
+// names the server and says what to do; see nodes.Error. docs/deploying.md describes all of this in
 // detail, with the commands.
 //
-// The user that deploys needs the permissions that [Rules] returns for a [Deployer], and no access
-// to keys.
+// The user that deploys needs the permissions that acl.Rules returns for an acl.Deployer, and no
+// access to keys.
 package loader

@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // Doctor finds problems that prevent decisions on a real server, and says what to do.
@@ -35,15 +37,15 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 		class       error
 		make        func()
 	}{
-		{"no library", "library", loader.ErrNoLibrary, func() {}},
-		{"another library of the name", "library", loader.ErrForeign, func() { mustRun(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }},
+		{"no library", "library", nodes.ErrNoLibrary, func() {}},
+		{"another library of the name", "library", nodes.ErrForeign, func() { mustRun(t, rdb, "FUNCTION", "LOAD", "REPLACE", otherText) }},
 		{"a library without its functions", "library", nil, func() { load("'ratelimit_info'", "'ratelimit_about'") }},
-		{"a library that returns something else", "library", loader.ErrBadReply, func() { load("'contract', CONTRACT,", "'contract', 'one',") }},
-		{"no memory", "writes", loader.ErrOutOfMemory, func() { load("a", "a"); set("maxmemory", "1") }},
-		{"too few replicas", "writes", loader.ErrNotWritable, func() { set("maxmemory", "0"); set("min-replicas-to-write", "1") }},
+		{"a library that returns something else", "library", nodes.ErrBadReply, func() { load("'contract', CONTRACT,", "'contract', 'one',") }},
+		{"no memory", "writes", nodes.ErrNotWritable, func() { load("a", "a"); set("maxmemory", "1") }},
+		{"too few replicas", "writes", nodes.ErrNotWritable, func() { set("maxmemory", "0"); set("min-replicas-to-write", "1") }},
 	} {
 		tt.make()
-		d := must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(ctx))
+		d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, rdb, time.Minute, nil))
 		if got, want := findings(d), found(tt.check, addr, tt.class); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, want)
 		}
@@ -52,7 +54,7 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 
 	// The permissions that the documentation lists are enough for all checks.
 	mustRun(t, rdb, append([]any{"ACL", "SETUSER", "doctor", "on", ">x"}, words(rights+" +info +config|get +fcall_ro|ratelimit_info")...)...)
-	if got := findings(must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addr, Username: "doctor", Password: "x"})).Doctor(ctx))); got != "" {
+	if got := findings(must[doctor.Diagnosis](t)(doctor.Examine(ctx, connect(t, redis.Options{Addr: addr, Username: "doctor", Password: "x"}), time.Minute, nil))); got != "" {
 		t.Errorf("a healthy server:\n%s", got)
 	}
 
@@ -63,14 +65,14 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 		return err == nil && len(list) == 1
 	})
 	eventually(t, "the replica is in step", func() bool {
-		return findings(must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(ctx))) == ""
+		return findings(must[doctor.Diagnosis](t)(doctor.Examine(ctx, rdb, time.Minute, nil))) == ""
 	})
-	d := must[loader.Diagnosis](t)(newLoader(t, at(t, replica)).Doctor(ctx))
-	if got, want := findings(d), found("writes", replica, loader.ErrReadOnly); got != want {
+	d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, replica), time.Minute, nil))
+	if got, want := findings(d), found("writes", replica, nodes.ErrReadOnly); got != want {
 		t.Errorf("a replica that was named:\n%s\nwant\n%s", got, want)
 	}
 	mustRun(t, at(t, replica), append([]any{"ACL", "SETUSER", "default", "-@all"}, words(rights+" +info +config|get")...)...)
-	if got, want := findings(must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(ctx))), "unchecked: +fcall_ro|ratelimit_info\n"; got != want {
+	if got, want := findings(must[doctor.Diagnosis](t)(doctor.Examine(ctx, rdb, time.Minute, nil))), "unchecked: +fcall_ro|ratelimit_info\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
@@ -116,28 +118,28 @@ func TestDoctorOfOtherServers(t *testing.T) {
 	}{
 		{"healthy", alone, "", nil},
 		{"Redis 6.2", but(but(alone, "FUNCTION", unknown), "HELLO", hello("redis", "6.2.14", "standalone", "master")),
-			"functions", loader.ErrNoFunctions},
+			"functions", nodes.ErrNoFunctions},
 		{"Sentinel", but(but(alone, "FUNCTION", unknown), "HELLO", hello("redis", "7.0.15", "sentinel", "sentinel")),
-			"functions", loader.ErrSentinel},
+			"functions", nodes.ErrSentinel},
 		{"no Lua", but(but(alone, "FUNCTION STATS", resp(list{"engines", list{}})), "HELLO", hello("valkey", "9.1.2", "standalone", "master")),
-			"functions", loader.ErrNoLua},
+			"functions", nodes.ErrNoFunctions},
 		{"no password", but(alone, "HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))),
-			"reach", loader.ErrNoPermission},
+			"reach", nodes.ErrNoPermission},
 		{"loading", but(alone, "FUNCTION STATS", resp(errors.New("LOADING Redis is loading the dataset in memory"))),
-			"reach", loader.ErrBusy},
-		{"busy", but(alone, "TIME", resp(errors.New("BUSY Redis is busy running a script."))), "reach", loader.ErrBusy},
-		{"busy later", but(alone, "FUNCTION LIST", resp(errors.New("BUSY Redis is busy running a script."))), "reach", loader.ErrBusy},
-		{"odd time", but(alone, "TIME", resp(list{"x"})), "reach", loader.ErrBadReply},
+			"reach", nodes.ErrNotWritable},
+		{"busy", but(alone, "TIME", resp(errors.New("BUSY Redis is busy running a script."))), "reach", nodes.ErrNotWritable},
+		{"busy later", but(alone, "FUNCTION LIST", resp(errors.New("BUSY Redis is busy running a script."))), "reach", nodes.ErrNotWritable},
+		{"odd time", but(alone, "TIME", resp(list{"x"})), "reach", nodes.ErrBadReply},
 		{"hangs up", but(alone, "INFO", ""), "reach", dialing.ErrClosed},
 		{"no ROLE", but(alone, "ROLE", resp(errors.New("ERR unknown command 'ROLE'"))), "unchecked", nil},
 		{"a program that follows it", but(alone, "ROLE", resp(list{"master", 0, list{list{"10.0.0.9", "0", "0"}}})), "", nil},
 		{"a port that is none", but(alone, "ROLE", resp(list{"master", 0, list{list{"10.0.0.9", "70000", "0"}}})),
-			"reach", loader.ErrBadReply},
+			"reach", nodes.ErrBadReply},
 		{"no CONFIG", but(alone, "INFO", resp("aof_enabled:0\r\n")), "unchecked", nil},
 		{"cannot save", but(alone, "FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file"))),
-			"writes", loader.ErrNotWritable},
+			"writes", nodes.ErrNotWritable},
 		{"a cluster that is up", but(running("cluster"), "CLUSTER INFO", resp("cluster_state:ok\r\n")), "", nil},
-		{"a cluster that is down", but(running("cluster"), "CLUSTER INFO", resp("cluster_state:fail\r\n")), "coverage", loader.ErrSlots},
+		{"a cluster that is down", but(running("cluster"), "CLUSTER INFO", resp("cluster_state:fail\r\n")), "coverage", doctor.ErrSlots},
 		{"a cluster that may not be asked", but(running("cluster"), "CLUSTER INFO", resp(errors.New("NOPERM no"))), "unchecked", nil},
 	} {
 		addr := ""
@@ -147,7 +149,7 @@ func TestDoctorOfOtherServers(t *testing.T) {
 			}
 			return tt.handle(command)
 		})
-		d := must[loader.Diagnosis](t)(newLoader(t, at(t, addr)).Doctor(t.Context()))
+		d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), at(t, addr), time.Minute, nil))
 		if tt.check == "unchecked" {
 			if len(d.Findings) != 0 || len(d.Unchecked) != 1 {
 				t.Errorf("%s:\n%s", tt.name, findings(d))
@@ -184,15 +186,15 @@ func TestDoctorOfOtherServers(t *testing.T) {
 		})
 		want := ""
 		if !followsListed {
-			want = found("writes", joining, loader.ErrReadOnly)
+			want = found("writes", joining, nodes.ErrReadOnly)
 		}
-		if got := findings(must[loader.Diagnosis](t)(newLoader(t, at(t, addr)).Doctor(t.Context()))); got != want {
+		if got := findings(must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), at(t, addr), time.Minute, nil))); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
 		}
 	}
 	replicaAddr = startFake(t, but(alone, "FUNCTION LIST", resp(list{})))
 	primary := startFake(t, alone)
-	if got, want := findings(must[loader.Diagnosis](t)(newLoader(t, at(t, primary)).Doctor(t.Context()))),
+	if got, want := findings(must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), at(t, primary), time.Minute, nil))),
 		found("replicas", replicaAddr, nil); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

@@ -5,10 +5,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // startClusterWithReplica starts a healthy cluster that has the library. The last node is a replica.
@@ -26,7 +29,7 @@ func startClusterWithReplica(t *testing.T) (addrs []string, stop []func()) {
 				return false
 			}
 		}
-		return err == nil && findings(must[loader.Diagnosis](t)(l.Doctor(ctx))) == ""
+		return err == nil && findings(must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, addrs[0]), time.Minute, nil))) == ""
 	})
 	return addrs, stop
 }
@@ -45,8 +48,8 @@ func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 	stop()
 	for _, from := range addrs[:2] {
 		eventually(t, "doctor finds the stopped replica", func() bool {
-			d := must[loader.Diagnosis](t)(newLoader(t, at(t, from)).Doctor(ctx))
-			return findings(d) == found("replicas", addrs[2], loader.ErrUnreachable)
+			d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, from), time.Minute, nil))
+			return findings(d) == found("replicas", addrs[2], nodes.ErrUnreachable)
 		})
 	}
 
@@ -56,12 +59,12 @@ func doctorOfAStoppedReplica(t *testing.T, addrs []string, stop func()) {
 	l := newLoader(t, at(t, primary))
 	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
 	eventually(t, "the replica is in step", func() bool {
-		d := must[loader.Diagnosis](t)(l.Doctor(ctx))
+		d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, primary), time.Minute, nil))
 		return findings(d) == "" && slices.Contains(d.Nodes, replica)
 	})
 	stopReplica()
 	eventually(t, "doctor finds that the replica is gone", func() bool {
-		d := must[loader.Diagnosis](t)(l.Doctor(ctx))
+		d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, primary), time.Minute, nil))
 		return findings(d) == found("replicas", primary, nil) && strings.Contains(d.Findings[0].Found, "no replica follows it")
 	})
 }
@@ -74,8 +77,8 @@ func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 	for name, addrs := range map[string][]string{"a server": {alone}, "a cluster": cluster} {
 		var mu sync.Mutex
 		rights := map[string]bool{}
-		traced := newLoader(t, at(t, addrs[0]), loader.WithTrace(func(s loader.Step) {
-			words := strings.Fields(strings.ToLower(s.Command))
+		traced := func(_, command string) {
+			words := strings.Fields(strings.ToLower(command))
 			right := words[0]
 			if slices.Contains([]string{"function", "cluster", "config"}, right) {
 				right += "|" + words[1]
@@ -83,8 +86,8 @@ func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 			mu.Lock()
 			defer mu.Unlock()
 			rights[right] = true
-		}))
-		if got := findings(must[loader.Diagnosis](t)(traced.Doctor(t.Context()))); got != "" {
+		}
+		if got := findings(must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), at(t, addrs[0]), time.Minute, traced))); got != "" {
 			t.Fatalf("%s is not healthy: %s", name, got)
 		}
 		if len(rights) < 9 {
@@ -93,7 +96,7 @@ func doctorRefusedEachCommand(t *testing.T, cluster []string) {
 		needed := []string{"function|load", "function|list", "function|delete", "function|stats", "time"} // permissions needed to deploy
 		for right := range rights {
 			onEach(t, addrs, "ACL", "SETUSER", "one", "reset", "on", ">x", "~*", "+@all", "-"+right)
-			d := must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "one", Password: "x"})).Doctor(t.Context()))
+			d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), connect(t, redis.Options{Addr: addrs[0], Username: "one", Password: "x"}), time.Minute, nil))
 			for _, f := range d.Findings {
 				if f.Check != "rights" || !slices.Contains(needed, right) {
 					t.Errorf("%s without %s: %+v", name, right, f)
@@ -116,15 +119,15 @@ func doctorWithTheRightsOfAService(t *testing.T, cluster []string) {
 		mustRun(t, at(t, addr), "ACL", "SETUSER", "service", "reset", "on", ">x", "~*", "+@all", "-config", "-acl", "-cluster", "+cluster|slots", "-wait", "-role")
 		mustRun(t, at(t, addr), "ACL", "SETUSER", "blind", "reset", "on", ">x", "~*", "+@all", "-cluster")
 	}
-	as := func(user string) loader.Diagnosis {
-		return must[loader.Diagnosis](t)(newLoader(t, connect(t, redis.Options{Addr: cluster[0], Username: user, Password: "x"})).Doctor(t.Context()))
+	as := func(user string) doctor.Diagnosis {
+		return must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), connect(t, redis.Options{Addr: cluster[0], Username: user, Password: "x"}), time.Minute, nil))
 	}
 	d := as("service")
 	if got, want := findings(d), "unchecked: +cluster|shards\nunchecked: +cluster|info\nunchecked: +wait\nunchecked: +role\n"; got != want || len(d.Nodes) != 3 {
 		t.Errorf("nodes %v:\n%s\nwant\n%s", d.Nodes, got, want)
 	}
 	d = as("blind")
-	if got := findings(d); got != found("rights", cluster[0], loader.ErrNoPermission)+"unchecked: +cluster|shards\nunchecked: +cluster|info\n" || len(d.Nodes) < 1 {
+	if got := findings(d); got != found("rights", cluster[0], nodes.ErrNoPermission)+"unchecked: +cluster|shards\nunchecked: +cluster|info\n" || len(d.Nodes) < 1 {
 		t.Errorf("nodes %v:\n%s", d.Nodes, got)
 	}
 }
@@ -144,12 +147,12 @@ func TestDoctorOfServersWithoutACommand(t *testing.T) {
 				t.Fatalf("without %s: %v", command, err)
 			}
 		}
-		d := must[loader.Diagnosis](t)(newLoader(t, rdb).Doctor(t.Context()))
+		d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), rdb, time.Minute, nil))
 		said := len(d.Findings) + len(d.Unchecked)
 		if len(d.Nodes) != 1 || said == 0 && command != "WAIT" && command != "HELLO" {
 			t.Errorf("without %s: %+v", command, d)
 		}
-		if command == "FUNCTION" && findings(d) != found("functions", addr, loader.ErrNoFunctions) {
+		if command == "FUNCTION" && findings(d) != found("functions", addr, nodes.ErrNoFunctions) {
 			t.Errorf("without functions: %+v", d)
 		}
 	}

@@ -13,11 +13,13 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // findings returns one line for each finding, with its check, node and class. It also returns one
 // line for each check that Doctor could not make, with the missing permission.
-func findings(d loader.Diagnosis) string {
+func findings(d doctor.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
 		for _, addr := range f.Addrs {
@@ -46,7 +48,7 @@ func found(check, addr string, class error) string {
 
 // classOf returns the most specific class of an error.
 func classOf(err error) error {
-	var failed *loader.Error
+	var failed *nodes.Error
 	var dial *dialing.Error
 	if errors.As(err, &dial) && dial.Class != nil {
 		return dial.Class
@@ -61,39 +63,39 @@ func TestDoctor(t *testing.T) {
 	rdb := at(t, addr)
 	ctx := t.Context()
 	l := newLoader(t, rdb)
-	diagnose := func(l *loader.Loader) string {
+	diagnose := func(rdb *redis.Client) string {
 		t.Helper()
-		return findings(must[loader.Diagnosis](t)(l.Doctor(ctx)))
+		return findings(must[doctor.Diagnosis](t)(doctor.Examine(ctx, rdb, time.Minute, nil)))
 	}
-	if got, want := diagnose(l), found("library", addr, loader.ErrNoLibrary); got != want {
+	if got, want := diagnose(rdb), found("library", addr, nodes.ErrNoLibrary); got != want {
 		t.Errorf("before a deployment: %s\nwant\n%s", got, want)
 	}
 	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
-	if got := diagnose(l); got != "" {
+	if got := diagnose(rdb); got != "" {
 		t.Errorf("of a healthy server:\n%s", got)
 	}
 	require(t, rdb.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
-	if got := diagnose(l); got != "" {
+	if got := diagnose(rdb); got != "" {
 		t.Errorf("without maxmemory nothing is evicted:\n%s", got)
 	}
 	for name, value := range map[string]string{"maxmemory": "1000000000", "appendonly": "no"} {
 		require(t, rdb.ConfigSet(ctx, name, value).Err())
 	}
-	if got, want := diagnose(l), found("persistence", addr, loader.ErrNotPersistent)+found("eviction", addr, nil); got != want {
+	if got, want := diagnose(rdb), found("persistence", addr, doctor.ErrNotPersistent)+found("eviction", addr, nil); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	mustRun(t, rdb, "ACL", "SETUSER", "half", "on", ">x", "+function|list", "+function|load", "+time")
-	half := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "half", Password: "x"}))
-	if got, want := diagnose(half), found("rights", addr, loader.ErrNoPermission)+
+	half := connect(t, redis.Options{Addr: addr, Username: "half", Password: "x"})
+	if got, want := diagnose(half), found("rights", addr, nodes.ErrNoPermission)+
 		"unchecked: +info\nunchecked: +function|stats\nunchecked: +wait\nunchecked: +fcall_ro|ratelimit_info\nunchecked: +role\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	if got, want := diagnose(newLoader(t, at(t, "127.0.0.1:1"))), found("reach", "127.0.0.1:1", loader.ErrUnreachable); got != want {
+	if got, want := diagnose(at(t, "127.0.0.1:1")), found("reach", "127.0.0.1:1", nodes.ErrUnreachable); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := l.Doctor(done); err == nil {
+	if _, err := doctor.Examine(done, rdb, time.Minute, nil); err == nil {
 		t.Error("no error of a context that has ended")
 	}
 }
@@ -126,12 +128,12 @@ func TestDoctorOfTheSick(t *testing.T) {
 	two := sick(time.Hour, "role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:6379\r\nmaster_link_status:down\r\n")
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"1": one, "2": two}, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }})
 	t.Cleanup(func() { _ = ring.Close() })
-	d := must[loader.Diagnosis](t)(newLoader(t, ring).Doctor(t.Context()))
+	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), ring, time.Minute, nil))
 	for _, want := range []struct{ check, addr, value string }{
 		{"clock", two, one}, {"persistence", one, "aof_last_write_status is err"}, {"persistence", two, "aof_last_write_status is err"},
 		{"replicas", one, "10.0.0.1:1 "}, {"replicas", one, "10.0.0.1:2 "}, {"replicas", one, "10.0.0.1:3 "}, {"replicas", two, "10.0.0.9:6379"},
 	} {
-		if !slices.ContainsFunc(d.Findings, func(f loader.Finding) bool {
+		if !slices.ContainsFunc(d.Findings, func(f doctor.Finding) bool {
 			return f.Check == want.check && slices.Contains(f.Addrs, want.addr) && strings.Contains(f.Found, want.value)
 		}) {
 			t.Errorf("%v is not among %+v", want, d.Findings)
@@ -147,9 +149,9 @@ func TestDoctorOfACluster(t *testing.T) {
 	ctx := t.Context()
 	require(t, at(t, addrs[1]).ClusterDelSlotsRange(ctx, 6000, 6009).Err())
 	stop[2]()
-	d := must[loader.Diagnosis](t)(newLoader(t, at(t, addrs[1])).Doctor(ctx))
+	d := must[doctor.Diagnosis](t)(doctor.Examine(ctx, at(t, addrs[1]), time.Minute, nil))
 	got := findings(d)
-	for _, want := range []string{found("coverage", "", loader.ErrSlots), found("reach", addrs[2], loader.ErrUnreachable), found("persistence", addrs[0], loader.ErrNotPersistent)} {
+	for _, want := range []string{found("coverage", "", doctor.ErrSlots), found("reach", addrs[2], nodes.ErrUnreachable), found("persistence", addrs[0], doctor.ErrNotPersistent)} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -166,9 +168,9 @@ func TestDoctorOfMixedBuilds(t *testing.T) {
 		put(t, f.addrs[i], string(text))
 		mustRun(t, at(t, f.addrs[i]), "CONFIG", "SET", "appendonly", "yes")
 	}
-	d := must[loader.Diagnosis](t)(newLoader(t, f.ring).Doctor(t.Context()))
+	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), f.ring, time.Minute, nil))
 	groups := f.addrs[0] + " (0.1.0 build 00000000000a); " + f.addrs[1] + " (0.1.0 build 00000000000b), " + f.addrs[2] + " (0.1.0 build 00000000000b)"
-	if findings(d) != found("library", "", loader.ErrMixedBuilds) || !strings.Contains(d.Findings[0].Found, groups) {
+	if findings(d) != found("library", "", doctor.ErrMixedBuilds) || !strings.Contains(d.Findings[0].Found, groups) {
 		t.Errorf("%+v", d.Findings)
 	}
 }

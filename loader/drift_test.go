@@ -3,12 +3,15 @@ package loader_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // Status without a build compares the servers with the last deployment, and not with the build of the caller.
@@ -70,7 +73,7 @@ func TestDrift(t *testing.T) {
 	}
 	f.stop[1]()
 	report, err := l.Status(ctx, nil)
-	if want(t, "a server that stopped", err, loader.ErrUnreachable); report.Wanted.BuildID == "" || report.Nodes[1].State != loader.Unreachable {
+	if want(t, "a server that stopped", err, nodes.ErrUnreachable); report.Wanted.BuildID == "" || report.Nodes[1].State != loader.Unreachable {
 		t.Errorf("%+v\n%s", report.Wanted, states(report))
 	}
 }
@@ -89,10 +92,37 @@ func TestDriftOfNamespaces(t *testing.T) {
 			t.Errorf("%v\n%s", report.Notes, states(report))
 		}
 	}
-	back := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.Options{})).Wanted
+	back := must[loader.Report](t)(payments.PlanRollback(ctx, loader.Options{})).Wanted
 	put(t, f.addrs[2], set(t, "api 1/s, payments/api 4/s").Text())
 	report := must[loader.Report](t)(payments.Status(ctx, nil))
 	if slices.IndexFunc(report.Nodes, func(n loader.Node) bool { return n.State != loader.Same }) != 2 || report.Nodes[0].Previous != back {
 		t.Errorf("%+v\n%s", report.Nodes[0].Previous, states(report))
+	}
+}
+
+// A file whose policies were edited by hand may list them in another order. As soon as a namespace has
+// policies, too, the text would have them sorted, and its part would no longer have its number. So
+// such a file is refused.
+func TestUnsortedPolicies(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	good := set(t, "a 1/m, b 2/m").Text()
+	edited := strings.Replace(strings.Replace(good, "  ['b'] = { '2/m' },\n", "", 1), "  ['a'] = ", "  ['b'] = { '2/m' },\n  ['a'] = ", 1)
+	if list, err := functions.ReadPolicies(edited); err != nil || edited == good || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	_, err := newLoader(t, f.ring).Deploy(ctx, loader.Text(edited), loader.Options{})
+	if !errors.Is(err, loader.ErrBadBuild) || err.Error() != "the policies of the build are not in the order and form in which functions.New writes them; make it with functions.New" {
+		t.Errorf("%v", err)
+	}
+	for _, addr := range f.addrs {
+		if len(texts(t, addr)) != 0 {
+			t.Errorf("%s has changed", addr)
+		}
+	}
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, loader.Text(good), loader.Options{}))
+	must[loader.Report](t)(in(t, f.ring, "payments").Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))
+	if got := must[text.Text](t)(text.Parse(texts(t, f.addrs[0])["ratelimit"])); got.Parts[""].Number == 0 {
+		t.Error("the part has lost its number")
 	}
 }

@@ -1,27 +1,19 @@
 package loader
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// WithEffects sets a function that determines how changes of policies affect keys in use. library
-// is the source code of the new library, without its policies. Each change consists of the policy
-// before and after the deployment. If the policy is new, the first of the two has no limits. With
-// this option, [Change.Keys] describes the effect on keys in use, and a deployment that would deny
-// them is refused ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. f is never called
-// concurrently. A deployment may call f while it holds its lease.
-func WithEffects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) Option {
-	return func(l *Loader) error { l.effects = f; return nil }
-}
-
 // tryChanges determines how the build affects keys in use, for each library that it would replace,
 // and stores the result in f.s.effects.
 func (f *fleet) tryChanges() {
-	if f.s.l.effects == nil || !f.want.ours() {
+	if f.s.l.config.Effects == nil || !f.want.IsOurs() {
 		return
 	}
 	for _, m := range f.members {
@@ -43,14 +35,19 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 		had[p.Name] = p
 	}
 	list, _ = functions.ReadPolicies(f.want.text)
-	// functions.New checked new policies with the caller's library. If f.want has other code, check
-	// them with that code, too.
-	foreign := !sameCode(f.want.text, f.goal.own.text)
+	// The caller's build has checked its own policies with its own code. Others may meet this code for
+	// the first time, because the text is composed of parts that were deployed one by one.
+	foreign, newCode := !sameCode(f.want.text, f.goal.own.text), !sameCode(f.want.text, before)
 	var changes [][2]functions.Policy
 	for _, p := range list {
-		old, changed := had[p.Name]
-		if changed && !reflect.DeepEqual(old, p) || !changed && foreign && p.Namespace() == f.s.l.namespace {
+		old, known := had[p.Name]
+		changed := known && !reflect.DeepEqual(old, p)
+		meets := p.Namespace() != "" && (!known || newCode)
+		switch {
+		case changed:
 			changes = append(changes, [2]functions.Policy{old, p})
+		case meets && (foreign || p.Namespace() != f.s.l.config.Namespace):
+			changes = append(changes, [2]functions.Policy{{}, p})
 		}
 	}
 	if len(changes) == 0 {
@@ -59,13 +56,16 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 	code, err := functions.Rebuild(f.want.text, nil)
 	var effects []functions.Effect
 	if err == nil {
-		effects, err = f.s.l.effects(code, changes)
+		effects, err = f.s.l.config.Effects(code, changes)
 	}
 	for i, change := range changes {
-		if err != nil {
-			found[change[1].Name] = functions.Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
-		} else {
-			found[change[1].Name] = effects[i]
+		switch name := change[1].Name; {
+		case err != nil:
+			found[name] = functions.Effect{Keys: "unknown: " + strings.TrimPrefix(err.Error(), "functions: ")}
+		case len(change[0].Limits) == 0: // no key is in use that the change could deny
+			found[name] = functions.Effect{Refused: effects[i].Refused}
+		default:
+			found[name] = effects[i]
 		}
 	}
 	return found
@@ -83,22 +83,33 @@ func (f *fleet) effectsOn(m *member) map[string]functions.Effect {
 	return f.s.effects[[2]string{m.node.Running.Digest, f.want.Digest}]
 }
 
+// misfit returns an error if the code of the build does not take one of its policies, or nil. The two
+// may be parts of different deployments.
+func (f *fleet) misfit(m *member) error {
+	effects := f.effectsOn(m)
+	for _, name := range slices.Sorted(maps.Keys(effects)) {
+		if refused := effects[name].Refused; refused != "" && m.node.State != Same {
+			return m.Fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "would get version %s of the library, which does not take the policy %s: %s",
+				f.want.Version, name, refused)
+		}
+	}
+	return nil
+}
+
 // refusedEffect returns an error if the build must not be loaded on a node because of its effects,
 // or nil.
 func (f *fleet) refusedEffect(m *member, o Options) error {
 	if m.node.State == Same {
 		return nil
 	}
+	if err := f.misfit(m); err != nil {
+		return err
+	}
 	var names []string
 	effects := f.effectsOn(m)
-	list, _ := functions.ReadPolicies(f.want.text)
-	for _, p := range list {
-		switch effect := effects[p.Name]; {
-		case effect.Refused != "":
-			return m.fail("FUNCTION LOAD", ErrRefused, nil, "write the limit as that version takes it", "has version %s of the library, which does not take the policy %s: %s",
-				f.want.Version, p.Name, effect.Refused)
-		case effect.Denied && !o.DenyKeysInUse && !f.explained(p.Namespace()):
-			names = append(names, p.Name)
+	for _, name := range slices.Sorted(maps.Keys(effects)) {
+		if effects[name].Denied && !o.DenyKeysInUse && !f.explained(functions.Policy{Name: name}.Namespace()) {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
@@ -113,7 +124,7 @@ func (f *fleet) refusedEffect(m *member, o Options) error {
 	if len(names) > most {
 		text += ", ..."
 	}
-	e := m.fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse",
+	e := m.Fail("FUNCTION LIST", ErrDeniesKeys, nil, "give callers another policy or another key for the new limit first, or set Options.DenyKeysInUse",
 		"has keys in use whose calls this build would deny, although they have units left: %s", text)
 	e.Policies = names
 	return e

@@ -17,7 +17,7 @@ func TestKeysInUse(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	var asked []string
-	l := newLoader(t, f.ring, loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	l := newLoader(t, f.ring, effects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if list, err := functions.ReadPolicies(library); err != nil || len(list) > 0 {
 			t.Errorf("the library has policies: %v, %v", list, err)
 		}
@@ -50,8 +50,8 @@ func TestKeysInUse(t *testing.T) {
 		}
 	}
 	allRun(t, f.addrs, "api 2/h, calc 1/m, new 1/s")
-	if plan := must[loader.Plan](t)(l.Plan(ctx, back, loader.Options{DenyKeysInUse: true})); plan.Nodes[0].Node.Changes[0].Keys != "of api" {
-		t.Errorf("%+v", plan.Nodes[0].Node.Changes)
+	if plan := must[loader.Report](t)(l.Plan(ctx, back, loader.Options{DenyKeysInUse: true})); plan.Nodes[0].Changes[0].Keys != "of api" {
+		t.Errorf("%+v", plan.Nodes[0].Changes)
 	}
 	must[loader.Report](t)(l.Rollback(ctx, loader.Options{RemovePolicies: true, DenyKeysInUse: true}))
 	allRun(t, f.addrs, "api 1/h, calc 1/m")
@@ -66,7 +66,7 @@ func TestKeysInUse(t *testing.T) {
 func TestKeysInUseOfAnotherNamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	denies := loader.WithEffects(func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	denies := effects(func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		var effects []functions.Effect
 		for _, c := range changes {
 			effects = append(effects, functions.Effect{Keys: "denied", Denied: c[1].Name == "payments/api"})
@@ -91,7 +91,7 @@ func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{}))
-	l := in(t, at(t, addr), "payments", loader.WithEffects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	l := in(t, at(t, addr), "payments", effects(func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		if !strings.Contains(library, "local VERSION = '0.0.9'") || len(changes) != 1 || len(changes[0][0].Limits) != 0 {
 			t.Errorf("%v", changes)
 		}
@@ -101,7 +101,7 @@ func TestPoliciesThatOlderCodeRefuses(t *testing.T) {
 		return []functions.Effect{{}}, nil
 	}))
 	_, err := l.Deploy(ctx, set(t, "payments/api 1/mo"), loader.Options{})
-	if e := want(t, "older code", err, loader.ErrRefused); e.Error() != addr+` has version 0.0.9 of the library, which does not take the policy payments/api: "1/mo": no such period; write the limit as that version takes it` {
+	if e := want(t, "older code", err, loader.ErrRefused); e.Error() != addr+` would get version 0.0.9 of the library, which does not take the policy payments/api: "1/mo": no such period; write the limit as that version takes it` {
 		t.Error(e)
 	}
 	must[loader.Report](t)(l.Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))
@@ -123,4 +123,49 @@ func TestRollbackToALowerContract(t *testing.T) {
 		t.Errorf("%+v", report.Wanted)
 	}
 	must[loader.Report](t)(l.Rollback(ctx, loader.Options{}))
+}
+
+func effects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) option {
+	return func(c *loader.Config) { c.Effects = f }
+}
+
+// refusesMonths is a function for Config.Effects: version 0.0.9 of the library takes no months.
+func refusesMonths(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
+	list := make([]functions.Effect, len(changes))
+	for i, c := range changes {
+		if strings.Contains(library, "local VERSION = '0.0.9'") && strings.HasSuffix(c[1].Limits[0].Limit, "/mo") {
+			list[i].Refused = "no such period"
+		}
+	}
+	return list, nil
+}
+
+// A text may be composed of older code and of policies that were deployed with newer code. It is not
+// written if the code does not take the policies.
+func TestPartsThatDoNotFit(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	plain, payments := newLoader(t, f.ring, effects(refusesMonths)), in(t, f.ring, "payments", effects(refusesMonths))
+	must[loader.Report](t)(plain.Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{}))
+	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/m"), loader.Options{}))
+	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/mo"), loader.Options{}))
+	const problem = ` would get version 0.0.9 of the library, which does not take the policy payments/api: no such period; write the limit as that version takes it`
+	refused := func(name string, err error) {
+		t.Helper()
+		if !errors.Is(err, loader.ErrRefused) || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := plain.Rollback(ctx, loader.Options{RemovePolicies: true})
+	refused("a rollback", err)
+	_, err = plain.Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{RemovePolicies: true, AllowDowngrade: true})
+	refused("a deployment", err)
+	allRun(t, f.addrs, "api 1/m, payments/api 1/mo")
+
+	// Without Config.Effects, nobody knows. A watch that knows leaves the other nodes as they are.
+	halfDeployed(t, f, 0, func() {
+		must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{RemovePolicies: true, AllowDowngrade: true}))
+	})
+	refused("a watch", plain.Repair(ctx, set(t, "api 1/m")))
+	allRun(t, f.addrs[1:], "api 1/m, payments/api 1/mo")
 }

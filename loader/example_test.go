@@ -24,7 +24,7 @@ func Example() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = rdb.Close() }()
 
-	l, err := loader.New(rdb)
+	l, err := loader.New(rdb, loader.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -71,7 +71,7 @@ func ExampleHealer() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := client.Open("redis://"+server.Addr(), client.WithHealer(loader.Healer(build)), client.WithTimeout(time.Minute))
+	limiter, err := client.Open("redis://"+server.Addr(), client.WithHealer(loader.Healer(build, loader.Config{})), client.WithTimeout(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -87,9 +87,9 @@ func ExampleHealer() {
 	// true 1
 }
 
-// This function prints the libraries that a deployment loads on each server. WithTrace also calls
+// This function prints the libraries that a deployment loads on each server. Config.Trace also calls
 // it for the inspections and the lease.
-func ExampleWithTrace() {
+func ExampleConfig_trace() {
 	server, err := embedded.Start()
 	if err != nil {
 		fmt.Println(err)
@@ -99,11 +99,11 @@ func ExampleWithTrace() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = rdb.Close() }()
 
-	l, err := loader.New(rdb, loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ") {
-			fmt.Println(s.Command) // s.Addr is the server's address
+	l, err := loader.New(rdb, loader.Config{Trace: func(_, command string) {
+		if strings.HasPrefix(command, "FUNCTION LOAD REPLACE ") {
+			fmt.Println(command)
 		}
-	}))
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return

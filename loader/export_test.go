@@ -1,11 +1,25 @@
 package loader
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-// WithClock makes a Loader use a clock other than the machine's.
-func WithClock(now func() time.Time, after func(time.Duration) <-chan time.Time) Option {
-	return func(l *Loader) error {
-		l.clock = clock{now, after}
-		return nil
+// SetClock makes a Loader with the Config use a clock other than the machine's.
+func SetClock(c *Config, now func() time.Time, after func(time.Duration) <-chan time.Time) {
+	c.clock = clock{now, after}
+}
+
+// Rounds starts a watch. round runs one round of it, and returns for how many nodes the watch then has a
+// read and a sight.
+func Rounds(l *Loader, build Build) (round func(context.Context) (reads, sights int), end func(), err error) {
+	file, err := l.readBuild(build)
+	if err != nil {
+		return nil, nil, err
 	}
+	w := l.watch(file, func(Event) {})
+	return func(ctx context.Context) (reads, sights int) {
+		w.round(ctx)
+		return len(w.s.lists), len(w.seen)
+	}, w.s.Close, nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
 // version returns a small library with the given version and build ID. Tests that only check which
@@ -86,11 +88,11 @@ func stepsOf(t *testing.T, f three, auth redis.Options, on string, build loader.
 	t.Helper()
 	var mu sync.Mutex
 	var steps []string
-	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+	l := newLoader(t, f.ring, trace(func(node, command string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if s.Addr == on {
-			command, _, isLease := strings.Cut(s.Command, "ratelimit_lease_")
+		if node == on {
+			command, _, isLease := strings.Cut(command, "ratelimit_lease_")
 			if isLease {
 				command += "ratelimit_lease" // without the random end of its name
 			}
@@ -130,10 +132,10 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				must[loader.Report](t)(plain.Deploy(t.Context(), oldBuild, loader.Options{}))
 				count := 0
 				var mu sync.Mutex
-				l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
+				l := newLoader(t, f.ring, trace(func(node, _ string) {
 					mu.Lock()
 					defer mu.Unlock()
-					if s.Addr != addr {
+					if node != addr {
 						return
 					}
 					if count == step {
@@ -158,7 +160,7 @@ func TestPermissionLostAtAnyStep(t *testing.T) {
 				if err == nil {
 					want = "000000000002"
 				} else {
-					checkPartial(t, err, loader.ErrNoPermission)
+					checkPartial(t, err, nodes.ErrNoPermission)
 				}
 				for addr, build := range got {
 					if build != want && !reportsUnknown(report, addr, build) {
@@ -194,7 +196,7 @@ func reportsUnknown(r loader.Report, addr, build string) bool {
 func checkPartial(t *testing.T, err, class error) {
 	t.Helper()
 	var partial *loader.PartialError
-	var node *loader.Error
+	var node *nodes.Error
 	if !errors.As(err, &partial) || !errors.As(err, &node) || !errors.Is(err, class) {
 		t.Errorf("the error %T %v is not a PartialError of %v", err, err, class)
 	}
@@ -219,14 +221,14 @@ func TestPutBack(t *testing.T) {
 	for _, b := range []loader.Text{version("0.1.0", "000000000001"), version("0.1.0", "000000000002")} {
 		must[loader.Report](t)(plain.Deploy(ctx, b, loader.Options{}))
 	}
-	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
-		if s.Addr == f.addrs[2] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	l := newLoader(t, f.ring, trace(func(node, command string) {
+		if node == f.addrs[2] && command == "FUNCTION LOAD REPLACE ratelimit" {
 			f.stop[2]()
 		}
 	}))
 	next := version("0.1.0", "000000000003")
 	report, err := l.Deploy(ctx, next, loader.Options{})
-	checkPartial(t, err, loader.ErrUnreachable)
+	checkPartial(t, err, nodes.ErrUnreachable)
 	for i, n := range report.Nodes {
 		if i == 2 {
 			if n.State != loader.Unreachable || n.PutBack || n.Changed {
@@ -243,15 +245,38 @@ func TestPutBack(t *testing.T) {
 	two := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"0": f.addrs[0], "1": f.addrs[1]}})
 	t.Cleanup(func() { _ = two.Close() })
 	must[loader.Report](t)(newLoader(t, two).Delete(ctx, loader.Options{}))
-	l = newLoader(t, two, loader.WithTrace(func(s loader.Step) {
-		if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	l = newLoader(t, two, trace(func(node, command string) {
+		if node == f.addrs[1] && command == "FUNCTION LOAD REPLACE ratelimit" {
 			f.stop[1]()
 		}
 	}))
 	_, err = l.Deploy(ctx, next, loader.Options{})
-	checkPartial(t, err, loader.ErrUnreachable)
+	checkPartial(t, err, nodes.ErrUnreachable)
 	if left := texts(t, f.addrs[0]); len(left) != 1 || strings.Contains(left["ratelimit"], "ratelimit_take") {
 		t.Errorf("%v is left", left)
+	}
+}
+
+// A server that loses the build before it is read again makes the deployment restore all servers. The
+// report does not count a restored server as changed.
+func TestLostBeforeItIsReadAgain(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001"), loader.Options{}))
+	var once sync.Once
+	l := newLoader(t, f.ring, steps(func(s protocol.Step) {
+		if s.Op == protocol.Wrote && s.Addr == f.addrs[1] {
+			once.Do(func() { mustRun(t, at(t, s.Addr), "FUNCTION", "FLUSH") })
+		}
+	}))
+	report, err := l.Deploy(t.Context(), version("0.1.0", "000000000002"), loader.Options{})
+	checkPartial(t, err, loader.ErrOverwritten)
+	if report.Changed() != 0 || !strings.HasPrefix(err.Error(), "build 000000000002 was loaded on 3 of 3 nodes, which then got back what they had, because 1 failed: ") {
+		t.Errorf("%v\n%s", err, states(report))
+	}
+	for addr, build := range builds(t, f.addrs) {
+		if build != "000000000001" {
+			t.Errorf("%s runs %s", addr, build)
+		}
 	}
 }
 
@@ -260,8 +285,8 @@ func TestCancelled(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	must[loader.Report](t)(newLoader(t, f.ring).Deploy(t.Context(), version("0.1.0", "000000000001"), loader.Options{}))
 	ctx, cancel := context.WithCancel(t.Context())
-	l := newLoader(t, f.ring, loader.WithTrace(func(s loader.Step) {
-		if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	l := newLoader(t, f.ring, trace(func(node, command string) {
+		if node == f.addrs[1] && command == "FUNCTION LOAD REPLACE ratelimit" {
 			cancel()
 		}
 	}))
@@ -292,9 +317,9 @@ func TestDowngradeIsRefused(t *testing.T) {
 	stranger := "#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)"
 	require(t, at(t, addr).FunctionLoadReplace(ctx, stranger).Err())
 	_, err = l.Deploy(ctx, build(t), loader.Options{})
-	want(t, "foreign", err, loader.ErrForeign)
+	want(t, "foreign", err, nodes.ErrForeign)
 	_, err = l.Delete(ctx, loader.Options{})
-	if !errors.Is(err, loader.ErrForeign) {
+	if !errors.Is(err, nodes.ErrForeign) {
 		t.Errorf("delete: %v", err)
 	}
 	report = must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{ReplaceForeign: true}))

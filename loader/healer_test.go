@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -19,7 +20,7 @@ func TestRepairOnce(t *testing.T) {
 	ctx := t.Context()
 	addr, stop := startRedis(t)
 	rdb := at(t, addr)
-	heal := loader.Healer(build(t))
+	heal := loader.Healer(build(t), loader.Config{})
 	holds := func() string { return text.Body(texts(t, addr)[functions.Name]) }
 	for range 2 { // the second time there is nothing to do
 		if err := heal(ctx, rdb); err != nil || holds() != build(t).Text() {
@@ -37,13 +38,13 @@ func TestRepairOnce(t *testing.T) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	stop()
-	if err := heal(ctx, rdb); !errors.Is(err, loader.ErrUnreachable) {
+	if err := heal(ctx, rdb); !errors.Is(err, nodes.ErrUnreachable) {
 		t.Errorf("of a server that is gone: %v", err)
 	}
 	if err := heal(ctx, nil); err == nil {
 		t.Errorf("of nothing: %v", err)
 	}
-	if err := loader.Healer(loader.Text("no library"))(ctx, rdb); !errors.Is(err, loader.ErrBadBuild) {
+	if err := loader.Healer(loader.Text("no library"), loader.Config{})(ctx, rdb); !errors.Is(err, loader.ErrBadBuild) {
 		t.Errorf("with no build: %v", err)
 	}
 }
@@ -57,9 +58,9 @@ func TestHealingAfterDelete(t *testing.T) {
 	l := newLoader(t, rdb)
 	must[loader.Report](t)(l.Deploy(ctx, build(t), loader.Options{}))
 	must[loader.Report](t)(l.Delete(ctx, loader.Options{}))
-	heal := loader.Healer(build(t))
+	heal := loader.Healer(build(t), loader.Config{})
 	for range 2 {
-		if err := heal(ctx, rdb); !errors.Is(err, loader.ErrNoLibrary) || !strings.Contains(err.Error(), "call Deploy") {
+		if err := heal(ctx, rdb); !errors.Is(err, nodes.ErrNoLibrary) || !strings.Contains(err.Error(), "call Deploy") {
 			t.Errorf("%v, want that the library was deleted", err)
 		}
 	}
@@ -73,7 +74,7 @@ func TestHealingBesideADeadPrimary(t *testing.T) {
 	live := at(t, nodes[0].Addr)
 	redistest.Join(t, []*redis.Client{live, at(t, nodes[1].Addr)}, 2)
 	nodes[1].Stop()
-	if err := loader.Healer(build(t))(t.Context(), live); err != nil {
+	if err := loader.Healer(build(t), loader.Config{})(t.Context(), live); err != nil {
 		t.Error(err)
 	}
 	if text.Body(texts(t, nodes[0].Addr)[functions.Name]) != build(t).Text() {

@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -63,7 +62,7 @@ func (l lease) isOver(nowMS int64) bool {
 }
 
 // leaseLife is how long a lease lasts after it was taken or renewed.
-func (s *session) leaseLife() time.Duration { return max(6*s.timeout, 10*time.Second) }
+func (s *session) leaseLife() time.Duration { return max(6*s.Timeout, 10*time.Second) }
 
 // whoAmI describes this process for display.
 func whoAmI() string {
@@ -81,22 +80,4 @@ func whoAmI() string {
 		return r
 	}
 	return strings.ToValidUTF8(strings.Map(clean, fmt.Sprintf("%s@%s (process %d)", name, host, os.Getpid())), "?")
-}
-
-func (c *conn) timeMS(ctx context.Context) (int64, error) {
-	reply, err := c.do(ctx, "TIME")
-	if err != nil {
-		return 0, failure(c, "TIME", err)
-	}
-	parts, _ := reply.([]any)
-	if len(parts) == 2 {
-		seconds, ok1 := parts[0].(string)
-		micros, ok2 := parts[1].(string)
-		s, err1 := strconv.ParseUint(seconds, 10, 40) // with 40 bits, s*1000 cannot overflow
-		us, err2 := strconv.ParseUint(micros, 10, 40)
-		if ok1 && ok2 && err1 == nil && err2 == nil {
-			return int64(s*1000 + us/1000), nil
-		}
-	}
-	return 0, garbage(c, "TIME", reply)
 }

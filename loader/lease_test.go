@@ -23,10 +23,10 @@ func leaseOfAnn(from, until time.Time) string {
 }
 
 // beforeLease returns a trace that calls the function do once, before the lease is taken.
-func beforeLease(do func()) loader.Option {
+func beforeLease(do func()) option {
 	var once sync.Once
-	return loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+	return trace(func(_, command string) {
+		if strings.HasPrefix(command, "FUNCTION LOAD ratelimit_lease_") {
 			once.Do(do)
 		}
 	})
@@ -39,8 +39,8 @@ func TestLease(t *testing.T) {
 	ctx := t.Context()
 	other := newLoader(t, at(t, addr))
 	tried := false
-	l := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-		if s.Command != "FUNCTION LOAD REPLACE ratelimit" || tried {
+	l := newLoader(t, at(t, addr), trace(func(_, command string) {
+		if command != "FUNCTION LOAD REPLACE ratelimit" || tried {
 			return
 		}
 		tried = true
@@ -69,8 +69,8 @@ func TestLease(t *testing.T) {
 	}
 	// A waiting deployment continues when the other deployment is done.
 	leased(now, now.Add(time.Hour))
-	waiting := newLoader(t, at(t, addr), loader.WithTrace(func(s loader.Step) {
-		if s.Command == "TIME" {
+	waiting := newLoader(t, at(t, addr), trace(func(_, command string) {
+		if command == "TIME" {
 			_ = at(t, addr).FunctionDelete(ctx, "ratelimit_lease_ann").Err()
 		}
 	}))
@@ -124,7 +124,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	eventually(t, "the replica follows", func() bool {
 		return strings.Contains(at(t, primary).Info(t.Context(), "replication").Val(), "state=online")
 	})
-	report := must[loader.Report](t)(newLoader(t, at(t, primary), loader.WithTimeout(time.Minute)).Deploy(t.Context(), version("0.1.0", "000000000001"), loader.Options{}))
+	report := must[loader.Report](t)(newLoader(t, at(t, primary), timeout(time.Minute)).Deploy(t.Context(), version("0.1.0", "000000000001"), loader.Options{}))
 	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 1 {
 		t.Errorf("%+v", n)
 	}
@@ -133,7 +133,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	}
 	pid := at(t, replica).InfoMap(t.Context(), "server").Item("Server", "process_id")
 	require(t, exec.Command("kill", "-STOP", pid).Run())
-	report = must[loader.Report](t)(newLoader(t, at(t, primary), loader.WithTimeout(4*time.Second)).Deploy(t.Context(), version("0.1.0", "000000000002"), loader.Options{}))
+	report = must[loader.Report](t)(newLoader(t, at(t, primary), timeout(4*time.Second)).Deploy(t.Context(), version("0.1.0", "000000000002"), loader.Options{}))
 	if n := report.Nodes[0]; n.Replicas != 1 || n.Acked != 0 || !report.InStep() {
 		t.Errorf("%+v", n)
 	}
@@ -225,12 +225,12 @@ func expire(t *testing.T, addr string) {
 
 // onFirstLoad returns a trace that calls the function do when the first server is about to get the
 // build. It counts the renewals of the lease.
-func onFirstLoad(f three, renewals *atomic.Int64, do func()) loader.Option {
-	return loader.WithTrace(func(s loader.Step) {
+func onFirstLoad(f three, renewals *atomic.Int64, do func()) option {
+	return trace(func(node, command string) {
 		switch {
-		case s.Addr == f.addrs[0] && s.Command == "FUNCTION LOAD REPLACE ratelimit":
+		case node == f.addrs[0] && command == "FUNCTION LOAD REPLACE ratelimit":
 			do()
-		case strings.HasPrefix(s.Command, "FUNCTION LOAD REPLACE ratelimit_lease_"):
+		case strings.HasPrefix(command, "FUNCTION LOAD REPLACE ratelimit_lease_"):
 			renewals.Add(1)
 		}
 	})
@@ -289,6 +289,9 @@ func TestLeaseIsLost(t *testing.T) {
 			}))
 			report, err := l.Deploy(ctx, buildB, loader.Options{})
 			checkPartial(t, err, loader.ErrLeased)
+			if changed := report.Changed(); changed != 2*tt.notes || strings.HasPrefix(err.Error(), "nothing was changed") != (changed == 0) {
+				t.Errorf("%d servers changed; %v", changed, err)
+			}
 			if len(report.Notes) != tt.notes || tt.notes > 0 && !errors.Is(report.Notes[0], loader.ErrOvertaken) {
 				t.Errorf("the notes are %v", report.Notes)
 			}
@@ -313,7 +316,7 @@ func TestWaitForLeaseEnds(t *testing.T) {
 	for _, patience := range []time.Duration{0, time.Second, 1100 * time.Millisecond} {
 		clock := newTestClock()
 		began, sleeps := clock.now(), 0
-		l := newLoader(t, at(t, addr), loader.WithClock(clock.now, func(d time.Duration) <-chan time.Time {
+		l := newLoader(t, at(t, addr), withClock(clock.now, func(d time.Duration) <-chan time.Time {
 			sleeps++
 			woken := clock.after(d)
 			clock.move(d)
@@ -333,8 +336,8 @@ func TestLeaseNotGivenBack(t *testing.T) {
 	addr, _ := startRedis(t)
 	ctx := t.Context()
 	mustRun(t, at(t, addr), append([]any{"ACL", "SETUSER", "deployer", "on", ">x"}, words(rights)...)...)
-	l := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "deployer", Password: "x"}), loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION DELETE ratelimit_lease_") {
+	l := newLoader(t, connect(t, redis.Options{Addr: addr, Username: "deployer", Password: "x"}), trace(func(_, command string) {
+		if strings.HasPrefix(command, "FUNCTION DELETE ratelimit_lease_") {
 			mustRun(t, at(t, addr), "ACL", "SETUSER", "deployer", "-function|delete")
 		}
 	}))

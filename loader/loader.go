@@ -1,13 +1,14 @@
 package loader
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
@@ -16,19 +17,54 @@ const (
 	defaultInterval = 500 * time.Millisecond
 )
 
+// Config configures a [Loader]. Its zero value is usable.
+type Config struct {
+	// Timeout is the maximum time for one step on one node: a command and its reply, including
+	// connecting. 0 means 5 s.
+	Timeout time.Duration
+
+	// Interval is how long [Loader.Watch] waits between two rounds. 0 means 500 ms.
+	Interval time.Duration
+
+	// Namespace makes the Loader work for the policies of one namespace, whose names begin with it and
+	// a slash. Deploy, Plan, Status, Watch, Repair and Rollback then change and compare only these
+	// policies. The library's code and all other policies stay as they are on the nodes. If no node has
+	// the library, Deploy also loads the code of the build. Deploy and Rollback wait for another
+	// deployment to finish, unless Options.Wait says otherwise.
+	//
+	// If it is empty, the Loader works for the code and the policies that have no namespace, and keeps
+	// the policies of all namespaces.
+	Namespace string
+
+	// Effects determines how changes of policies affect keys in use. library is the source code of the
+	// new library, without its policies. Each change consists of the policy before and after the
+	// deployment. If the policy is new, the first of the two has no limits. With Effects, [Change.Keys]
+	// describes the effect on keys in use, and a deployment that would deny them is refused
+	// ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. A deployment, a rollback and a watch also
+	// try policies with code that they were not deployed with, and do not write a text whose code does
+	// not take its policies ([ErrRefused]). Effects is never called concurrently. It may be called while
+	// the lease is held.
+	Effects func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)
+
+	// Trace is called before each command is sent to a node, by the goroutine that sends it. Use it
+	// for logs, and for tests that act between two commands. command is such as "FUNCTION LOAD
+	// ratelimit", in which the library's name replaces its source code. Several goroutines may call
+	// Trace at the same time.
+	Trace func(addr, command string)
+
+	// Steps is called for each step of the protocol. Tests check the steps with [protocol.Check].
+	// Several goroutines may call Steps at the same time.
+	Steps func(protocol.Step)
+
+	clock clock
+}
+
 // Loader deploys to, and inspects, the servers that a go-redis client points to. Make one with
 // [New]; the zero value is not usable. It keeps no state between calls and is safe for concurrent
 // use.
 type Loader struct {
-	from     origin
-	timeout  time.Duration
-	interval time.Duration
-	trace    func(Step)
-	steps    func(protocol.Step)
-	clock    clock
-
-	effects   func(string, [][2]functions.Policy) ([]functions.Effect, error)
-	namespace string // "" for the code and the policies without a namespace
+	config Config
+	from   nodes.Origin
 }
 
 // clock is the machine's clock, or that of a test.
@@ -37,80 +73,55 @@ type clock struct {
 	after func(time.Duration) <-chan time.Time
 }
 
-// Option configures a Loader. An invalid option makes [New] fail.
-type Option func(*Loader) error
-
-// WithTimeout sets the maximum time for one step on one node: a command and its reply, including
-// connecting. The default is 5 s. It must be above 0.
-func WithTimeout(d time.Duration) Option {
-	return func(l *Loader) error {
-		if d <= 0 {
-			return fmt.Errorf("the timeout %v is not above 0; give one such as 5s", d)
-		}
-		l.timeout = d
-		return nil
-	}
-}
-
-// WithInterval sets how long [Loader.Watch] waits between two rounds. The default is 500 ms. It
-// must be above 0.
-func WithInterval(d time.Duration) Option {
-	return func(l *Loader) error {
-		if d <= 0 {
-			return fmt.Errorf("the interval %v is not above 0; give one such as 500ms", d)
-		}
-		l.interval = d
-		return nil
-	}
-}
-
-// WithTrace sets a function that is called before each command is sent to a node, by the goroutine
-// that sends it. Use it for logs, and for tests that act between two steps. Several goroutines may
-// call f at the same time.
-func WithTrace(f func(Step)) Option {
-	return func(l *Loader) error {
-		if f == nil {
-			return errors.New("the function of WithTrace is nil; pass one, or leave WithTrace out")
-		}
-		l.trace = f
-		return nil
-	}
-}
-
-// WithSteps sets a function that is called for each step of the protocol. Tests check the steps with
-// [protocol.Check]. Several goroutines may call f at the same time.
-func WithSteps(f func(protocol.Step)) Option {
-	return func(l *Loader) error { l.steps = f; return nil }
-}
-
 // New returns a Loader for the servers that rdb points to. rdb is a *redis.Client (also one made by
 // NewFailoverClient), which may point to any node of a cluster, a *redis.ClusterClient, or a
 // *redis.Ring, whose shards are treated as independent servers. The Loader takes addresses, user,
 // password, TLS settings and dialer from rdb. Each call opens and closes its own connections. rdb
 // itself is neither used nor closed, and its timeouts and retries are ignored. New sends nothing.
 //
-// New fails if rdb is nil, has none of these types or has no address, or if an option is invalid.
-func New(rdb redis.UniversalClient, opts ...Option) (*Loader, error) {
-	l := &Loader{timeout: defaultTimeout, interval: defaultInterval, clock: clock{time.Now, time.After}}
-	switch c := rdb.(type) {
-	case nil:
-		return nil, errors.New("loader.New: the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
-	case *redis.Client:
-		l.from = originOfClient(c.Options())
-	case *redis.ClusterClient:
-		l.from = originOfCluster(c.Options())
-	case *redis.Ring:
-		l.from = originOfRing(c.Options())
-	default:
-		return nil, fmt.Errorf("loader.New: a %T does not say how to reach each server; pass a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
+// New fails if rdb is nil, has none of these types or has no address, or if c is invalid.
+func New(rdb redis.UniversalClient, c Config) (*Loader, error) {
+	from, err := nodes.Of(rdb)
+	switch {
+	case err != nil:
+	case c.Timeout < 0:
+		err = fmt.Errorf("the timeout %v is below 0; give one such as 5s", c.Timeout)
+	case c.Interval < 0:
+		err = fmt.Errorf("the interval %v is below 0; give one such as 500ms", c.Interval)
+	case c.Namespace != "":
+		err = functions.CheckNamespace(c.Namespace)
 	}
-	if len(l.from.addrs) == 0 && l.from.slots == nil {
-		return nil, errors.New("loader.New: the Redis client has no address; give it one")
+	if err != nil {
+		return nil, fmt.Errorf("loader.New: %w", err)
 	}
-	for _, opt := range opts {
-		if err := opt(l); err != nil {
-			return nil, fmt.Errorf("loader.New: %w", err)
-		}
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Interval = cmp.Or(c.Interval, defaultInterval)
+	if c.clock.now == nil {
+		c.clock = clock{time.Now, time.After}
 	}
-	return l, nil
+	return &Loader{c, from}, nil
+}
+
+// Options allows what a call refuses otherwise. A call ignores the fields that do not concern it.
+type Options struct {
+	// AllowDowngrade lets an older version replace a newer one, and a lower contract a higher one.
+	AllowDowngrade bool
+
+	// RemovePolicies lets a build without some of the current policies replace the current build.
+	// Calls that name a removed policy then fail.
+	RemovePolicies bool
+
+	// DenyKeysInUse lets a build replace the current one even if a changed policy would deny keys in
+	// use until their state expires, or would require a different number of keys. It has no effect
+	// without Config.Effects.
+	DenyKeysInUse bool
+
+	// ReplaceForeign lets a deployment replace, and Delete delete, an unrelated library of the same
+	// name.
+	ReplaceForeign bool
+
+	// Wait is how long a call waits for another deployment to finish, before it fails with
+	// [ErrLeased]. If it is 0, the call fails at once or, in a namespace (Config.Namespace), waits for
+	// four times as long as a lease lasts. If it is below 0, the call fails at once.
+	Wait time.Duration
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -27,16 +28,16 @@ func TestNewRefuses(t *testing.T) {
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{})
 	t.Cleanup(func() { _ = nowhere.Close() })
 	for _, tt := range []struct {
-		rdb  redis.UniversalClient
-		opts []loader.Option
+		rdb redis.UniversalClient
+		c   loader.Config
 	}{
-		{nil, nil},
-		{ap, nil},
-		{nowhere, nil},
-		{rdb, []loader.Option{loader.WithTimeout(0)}},
-		{rdb, []loader.Option{loader.WithTimeout(-time.Second)}},
+		{nil, loader.Config{}},
+		{ap, loader.Config{}},
+		{nowhere, loader.Config{}},
+		{rdb, loader.Config{Interval: -time.Second}},
+		{rdb, loader.Config{Timeout: -time.Second}},
 	} {
-		if l, err := loader.New(tt.rdb, tt.opts...); l != nil || err == nil {
+		if l, err := loader.New(tt.rdb, tt.c); l != nil || err == nil {
 			t.Errorf("%T: %v, %v", tt.rdb, l, err)
 		}
 	}
@@ -48,7 +49,7 @@ func TestStandalone(t *testing.T) {
 	l := newLoader(t, rdb)
 	b := build(t)
 	ctx := t.Context()
-	node := loader.Node{Addr: addr, Role: loader.Primary, Engine: "redis", ServerVersion: "7.0.15"}
+	node := loader.Node{Addr: addr, Role: "primary", Engine: "redis", ServerVersion: "7.0.15"}
 	version := must[string](t)(rdb.Info(ctx, "server").Result())
 	_, version, _ = strings.Cut(version, "redis_version:")
 	node.ServerVersion, _, _ = strings.Cut(version, "\r\n")
@@ -62,10 +63,10 @@ func TestStandalone(t *testing.T) {
 		do      func(context.Context, loader.Build) (loader.Report, error)
 		before  func()
 		state   loader.State
-		running loader.Library
+		running text.Library
 		changed bool
 	}{
-		{"status of an empty server", l.Status, nil, loader.Absent, loader.Library{}, false},
+		{"status of an empty server", l.Status, nil, loader.Absent, text.Library{}, false},
 		{"first deploy", deploy, nil, loader.Same, wanted(b), true},
 		{"second deploy", deploy, nil, loader.Same, wanted(b), false},
 		{"status", l.Status, nil, loader.Same, wanted(b), false},
@@ -76,18 +77,18 @@ func TestStandalone(t *testing.T) {
 		{"deploy after FUNCTION FLUSH", deploy, func() { mustRun(t, rdb, "FUNCTION", "FLUSH") }, loader.Same, wanted(b), true},
 		{"status of a stranger's library", l.Status, func() {
 			require(t, rdb.FunctionLoadReplace(ctx, "#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)").Err())
-		}, loader.Different, loader.Library{Digest: functions.Digest("#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)")}, false},
+		}, loader.Different, text.Library{Digest: functions.Digest("#!lua name=ratelimit\nredis.register_function('f', function() return 1 end)")}, false},
 	} {
 		if tt.before != nil {
 			tt.before()
 		}
 		report, err := tt.do(ctx, b)
-		report.Nodes[0].Before, report.Nodes[0].Changes = loader.Library{}, nil // TestPlan covers these
-		node.State, node.Running, node.Changed, node.Previous = tt.state, tt.running, tt.changed, loader.Library{}
+		report.Nodes[0].Before, report.Nodes[0].Changes = text.Library{}, nil // TestPlan covers these
+		node.State, node.Running, node.Changed, node.Previous = tt.state, tt.running, tt.changed, text.Library{}
 		if tt.name == "deploy over an older build" {
 			node.Previous = oldLibrary
 		}
-		expect := loader.Report{Topology: loader.Standalone, Wanted: wanted(b), Nodes: []loader.Node{node}}
+		expect := loader.Report{Topology: nodes.Standalone, Wanted: wanted(b), Nodes: []loader.Node{node}}
 		if err != nil || !reflect.DeepEqual(report, expect) {
 			t.Errorf("%s: %v\n%+v\nwant\n%+v", tt.name, err, report, expect)
 		}
@@ -102,10 +103,10 @@ func TestStandalone(t *testing.T) {
 
 func TestReportAsJSON(t *testing.T) {
 	report := loader.Report{
-		Topology: loader.Cluster,
-		Wanted:   loader.Library{Version: "0.1.0", Contract: 1, BuildID: "b", Digest: "d"},
+		Topology: nodes.Cluster,
+		Wanted:   text.Library{Version: "0.1.0", Contract: 1, BuildID: "b", Digest: "d"},
 		Nodes: []loader.Node{
-			{Addr: "a:1", Role: loader.Primary, Engine: "redis", ServerVersion: "7.0.15", State: loader.Absent, Changed: true, Replicas: 1, Acked: 1,
+			{Addr: "a:1", Role: "primary", Engine: "redis", ServerVersion: "7.0.15", State: loader.Absent, Changed: true, Replicas: 1, Acked: 1,
 				Changes: []loader.Change{{Kind: "policy", Name: "api", What: "removed", Old: "1/s"}}},
 			{Addr: "a:2", State: loader.Unreachable, Err: errors.New("gone"), Taken: []loader.Taken{{Function: "ratelimit_take", Library: "theirs"}}},
 		},
@@ -147,7 +148,7 @@ func TestCluster(t *testing.T) {
 	// password is valid for all nodes.
 	plain := newLoader(t, connect(t, redis.Options{Addr: addrs[3], Password: "secret"}))
 	report := must[loader.Report](t)(plain.Deploy(ctx, b, loader.Options{}))
-	if report.Topology != loader.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
+	if report.Topology != nodes.Cluster || len(report.Nodes) != 4 || report.Changed() != 4 || !report.InStep() {
 		t.Errorf("deploy through one node: %s\n%s", report.Topology, states(report))
 	}
 	for i, addr := range addrs {
@@ -165,7 +166,7 @@ func TestCluster(t *testing.T) {
 	l := newLoader(t, cc)
 	report = must[loader.Report](t)(l.Status(ctx, b))
 	for _, n := range report.Nodes {
-		if (n.State == loader.Absent) != (n.Addr == addrs[1]) || n.Role != loader.Primary || n.Engine != "redis" {
+		if (n.State == loader.Absent) != (n.Addr == addrs[1]) || n.Role != "primary" || n.Engine != "redis" {
 			t.Errorf("status: %+v", n)
 		}
 	}
@@ -192,7 +193,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = own.Close() })
 	report = must[loader.Report](t)(newLoader(t, own).Status(ctx, b))
-	if len(report.Nodes) != 2 || !report.InStep() || report.Topology != loader.Cluster {
+	if len(report.Nodes) != 2 || !report.InStep() || report.Topology != nodes.Cluster {
 		t.Errorf("by the caller's list: %s\n%s", report.Topology, states(report))
 	}
 
@@ -201,7 +202,7 @@ func TestCluster(t *testing.T) {
 		"+function|load", "+function|list", "+function|delete", "+function|stats")
 	half := newLoader(t, connect(t, redis.Options{Addr: addrs[0], Username: "half", Password: "x"}))
 	_, err := half.Status(ctx, b)
-	want(t, "no shards", err, loader.ErrNoPermission)
+	want(t, "no shards", err, nodes.ErrNoPermission)
 
 	// If a primary with slots is dead, nothing is written, and the error names the primary.
 	oldText, oldLibrary := older(t)
@@ -210,7 +211,7 @@ func TestCluster(t *testing.T) {
 	}
 	stop[2]()
 	report, err = l.Deploy(ctx, b, loader.Options{})
-	want(t, "one node down", err, loader.ErrUnreachable)
+	want(t, "one node down", err, nodes.ErrUnreachable)
 	for _, n := range report.Nodes {
 		switch {
 		case n.Addr == addrs[2]:
@@ -222,7 +223,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	report, err = l.Status(ctx, b)
-	want(t, "status with a node down", err, loader.ErrUnreachable)
+	want(t, "status with a node down", err, nodes.ErrUnreachable)
 	if len(report.Nodes) != 4 {
 		t.Errorf("%s", states(report))
 	}
@@ -255,7 +256,7 @@ func TestRing(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one, "two": two}})
 	t.Cleanup(func() { _ = ring.Close() })
 	report := must[loader.Report](t)(newLoader(t, ring).Deploy(t.Context(), build(t), loader.Options{}))
-	if report.Topology != loader.Ring || len(report.Nodes) != 2 || report.Changed() != 2 || !report.InStep() {
+	if report.Topology != nodes.Ring || len(report.Nodes) != 2 || report.Changed() != 2 || !report.InStep() {
 		t.Errorf("%s\n%s", report.Topology, states(report))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // A plan reports the problems that a load would have, but works without permission to load
@@ -17,12 +18,12 @@ func TestPlanOfAServerThatTakesNothing(t *testing.T) {
 	mustRun(t, rdb, "ACL", "SETUSER", "looks", "on", ">x", "+function|list", "+function|stats", "+role")
 	mustRun(t, rdb, "CONFIG", "SET", "maxmemory", "1")
 	plan, err := newLoader(t, rdb).Plan(t.Context(), buildA, loader.Options{})
-	want(t, "memory", err, loader.ErrOutOfMemory)
-	if plan.Nodes[0].Action != loader.Refuse {
+	want(t, "memory", err, nodes.ErrNotWritable)
+	if action(plan.Nodes[0]) != "refuse" {
 		t.Errorf("%+v", plan.Nodes[0])
 	}
 	plan, err = newLoader(t, connect(t, redis.Options{Addr: addr, Username: "looks", Password: "x"})).Plan(t.Context(), buildA, loader.Options{})
-	if err != nil || plan.Nodes[0].Action != loader.Load {
+	if err != nil || action(plan.Nodes[0]) != "load" {
 		t.Errorf("%v: %+v", err, plan.Nodes)
 	}
 }

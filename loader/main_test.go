@@ -15,6 +15,9 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // After many failed dials, a go-redis pool starts a goroutine that dials once a second. The
@@ -47,11 +50,25 @@ func connect(t testing.TB, opt redis.Options) *redis.Client {
 
 func at(t testing.TB, addr string) *redis.Client { return connect(t, redis.Options{Addr: addr}) }
 
+// option sets a field of a Config.
+type option = func(*loader.Config)
+
+func timeout(d time.Duration) option { return func(c *loader.Config) { c.Timeout = d } }
+func every(d time.Duration) option   { return func(c *loader.Config) { c.Interval = d } }
+
+func steps(f func(protocol.Step)) option { return func(c *loader.Config) { c.Steps = f } }
+
+func trace(f func(addr, command string)) option { return func(c *loader.Config) { c.Trace = f } }
+
 // newLoader returns a Loader with a timeout of a minute, because a busy machine is slow. opts may
 // change it.
-func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...loader.Option) *loader.Loader {
+func newLoader(t testing.TB, rdb redis.UniversalClient, opts ...option) *loader.Loader {
 	t.Helper()
-	return must[*loader.Loader](t)(loader.New(rdb, append([]loader.Option{loader.WithTimeout(time.Minute)}, opts...)...))
+	c := loader.Config{Timeout: time.Minute}
+	for _, set := range opts {
+		set(&c)
+	}
+	return must[*loader.Loader](t)(loader.New(rdb, c))
 }
 
 func build(t testing.TB) functions.Build {
@@ -60,25 +77,25 @@ func build(t testing.TB) functions.Build {
 }
 
 // wanted returns b's description, as it appears in a report.
-func wanted(b functions.Build) loader.Library {
-	return loader.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
+func wanted(b functions.Build) text.Library {
+	return text.Library{Version: b.Version(), Contract: functions.Contract, BuildID: b.ID(), Digest: b.Digest()}
 }
 
 // older returns another build of the library, with different source code and another build ID.
-func older(t testing.TB) (text string, describes loader.Library) {
+func older(t testing.TB) (code string, describes text.Library) {
 	t.Helper()
-	text = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)
-	text = strings.Replace(text, "local VERSION = '"+functions.Version()+"'", "local VERSION = '0.0.9'", 1)
-	return text, loader.Library{Version: "0.0.9", Contract: functions.Contract, BuildID: "0123456789ab", Digest: functions.Digest(text)}
+	code = strings.Replace(functions.Source(), "local BUILD_ID = '"+functions.BuildID()+"'", "local BUILD_ID = '0123456789ab'", 1)
+	code = strings.Replace(code, "local VERSION = '"+functions.Version()+"'", "local VERSION = '0.0.9'", 1)
+	return code, text.Library{Version: "0.0.9", Contract: functions.Contract, BuildID: "0123456789ab", Digest: functions.Digest(code)}
 }
 
 // want checks the class of a PartialError, if class is not nil, and returns its first node's error.
-func want(t *testing.T, name string, err, class error) *loader.Error {
+func want(t *testing.T, name string, err, class error) *nodes.Error {
 	t.Helper()
 	if class != nil && !errors.Is(err, class) {
 		t.Errorf("%s: %v, want the class %v", name, err, class)
 	}
-	var node *loader.Error
+	var node *nodes.Error
 	var partial *loader.PartialError
 	if !errors.As(err, &node) || !errors.As(err, &partial) {
 		t.Fatalf("%s: %v is no *PartialError, or has no *Error", name, err)

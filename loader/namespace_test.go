@@ -63,9 +63,9 @@ func allRun(t testing.TB, addrs []string, want string) {
 	}
 }
 
-func in(t testing.TB, rdb redis.UniversalClient, namespace string, opts ...loader.Option) *loader.Loader {
+func in(t testing.TB, rdb redis.UniversalClient, namespace string, opts ...option) *loader.Loader {
 	t.Helper()
-	return newLoader(t, rdb, append(opts, loader.WithNamespace(namespace))...)
+	return newLoader(t, rdb, append(opts, func(c *loader.Config) { c.Namespace = namespace })...)
 }
 
 func TestNamespaces(t *testing.T) {
@@ -96,7 +96,7 @@ func TestNamespaces(t *testing.T) {
 		if status := must[loader.Report](t)(tt.l.Status(ctx, tt.build)); !status.InStep() || len(status.Notes) > 0 {
 			t.Errorf("%s", states(status))
 		}
-		if plan := must[loader.Plan](t)(tt.l.Plan(ctx, tt.build, loader.Options{})); !plan.Empty() {
+		if plan := must[loader.Report](t)(tt.l.Plan(ctx, tt.build, loader.Options{})); !plan.InStep() {
 			t.Errorf("%+v", plan)
 		}
 	}
@@ -123,16 +123,16 @@ func TestNamespaces(t *testing.T) {
 	allRun(t, f.addrs, "api 1/d, payments/api 5/m, payments/b 1/s, search/x 2/s")
 	_, err = payments.Rollback(ctx, loader.Options{})
 	want(t, "guarded", err, loader.ErrRemovesPolicies)
-	if plan, err := payments.PlanRollback(ctx, loader.Options{}); !errors.Is(err, loader.ErrRemovesPolicies) || plan.Nodes[0].Action != loader.Refuse {
+	if plan, err := payments.PlanRollback(ctx, loader.Options{}); !errors.Is(err, loader.ErrRemovesPolicies) || action(plan.Nodes[0]) != "refuse" {
 		t.Errorf("%v, %+v", err, plan)
 	}
-	plan := must[loader.Plan](t)(payments.PlanRollback(ctx, loader.Options{RemovePolicies: true}))
-	if got := describeChanges(plan.Nodes[2].Node.Changes); got != "policy payments/api changed: 5/m>6/m\npolicy payments/b removed: 1/s>\n" {
+	plan := must[loader.Report](t)(payments.PlanRollback(ctx, loader.Options{RemovePolicies: true}))
+	if got := describeChanges(plan.Nodes[2].Changes); got != "policy payments/api changed: 5/m>6/m\npolicy payments/b removed: 1/s>\n" {
 		t.Error(got)
 	}
 	report = must[loader.Report](t)(payments.Rollback(ctx, loader.Options{RemovePolicies: true}))
-	if report.Wanted.Digest != plan.Wanted.Digest || plan.Nodes[0].Node.Previous != plan.Wanted {
-		t.Errorf("%+v\n%+v", report.Wanted, plan.Nodes[0].Node)
+	if report.Wanted.Digest != plan.Wanted.Digest || plan.Nodes[0].Previous != plan.Wanted {
+		t.Errorf("%+v\n%+v", report.Wanted, plan.Nodes[0])
 	}
 	allRun(t, f.addrs, "api 1/d, payments/api 6/m, search/x 2/s")
 
@@ -161,8 +161,8 @@ func TestNamespaces(t *testing.T) {
 
 func TestNamespacesThatCannotBe(t *testing.T) {
 	rdb := at(t, "127.0.0.1:1")
-	for _, name := range []string{"", "..", "Payments", "a/b", "ä", strings.Repeat("a", 65)} {
-		if _, err := loader.New(rdb, loader.WithNamespace(name)); err == nil || !strings.HasPrefix(err.Error(), "loader.New: the namespace ") {
+	for _, name := range []string{"..", "Payments", "a/b", "ä", strings.Repeat("a", 65)} {
+		if _, err := loader.New(rdb, loader.Config{Namespace: name}); err == nil || !strings.HasPrefix(err.Error(), "loader.New: the namespace ") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestNamespacesThatCannotBe(t *testing.T) {
 		build loader.Build
 		want  string
 	}{
-		{newLoader(t, rdb), set(t, "payments/api 5/m"), "the build has the policy payments/api of the namespace payments; deploy the policies of a namespace with WithNamespace, and the library without them"},
+		{newLoader(t, rdb), set(t, "payments/api 5/m"), "the build has the policy payments/api of the namespace payments; deploy the policies of a namespace with Config.Namespace, and the library without them"},
 		{in(t, rdb, "search"), set(t, "payments/api 5/m"), "the build has the policy payments/api, which is not in the namespace search; deploy it without the policies of others"},
 		{in(t, rdb, "search"), set(t, "api 5/m"), "the build has the policy api, which is not in the namespace search; deploy it without the policies of others"},
 		{in(t, rdb, "search"), loader.Text("#!lua name=ratelimit\nlocal VERSION = '1'\nlocal BUILD_ID = '2'\n"), "the policies of the build cannot be read; make it with functions.New"},
@@ -278,8 +278,8 @@ func TestNamespacesAtOnce(t *testing.T) {
 func TestWatchOfNamespaces(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	payments := in(t, f.ring, "payments", loader.WithInterval(often))
-	plain := newLoader(t, f.ring, loader.WithInterval(often))
+	payments := in(t, f.ring, "payments", every(often))
+	plain := newLoader(t, f.ring, every(often))
 	search := in(t, f.ring, "search")
 	must[loader.Report](t)(plain.Deploy(ctx, set(t, "api 1/d"), loader.Options{}))
 	must[loader.Report](t)(payments.Deploy(ctx, set(t, "payments/api 1/m"), loader.Options{}))

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // Primaries that a cluster lists only after a deployment has begun get the build, or make the
@@ -27,8 +28,8 @@ func TestPrimariesThatComeMeanwhile(t *testing.T) {
 		{"one that has the build from its former primary", buildB, false, nil, [3]string{"00000000000b", "00000000000b", "00000000000b"}},
 		{"one that has what the others had", buildA, false, nil, [3]string{"00000000000b", "00000000000b", "00000000000b"}},
 		{"one that refuses the build", newest, false, loader.ErrDowngrade, [3]string{"00000000000a", "00000000000a", "000000000009"}},
-		{"the replica of one that got the build and died", buildB, true, loader.ErrUnreachable, [3]string{"00000000000a", "", "00000000000a"}},
-		{"the replica of one that died before it got the build", buildA, true, loader.ErrUnreachable, [3]string{"00000000000a", "", "00000000000a"}},
+		{"the replica of one that got the build and died", buildB, true, nodes.ErrUnreachable, [3]string{"00000000000a", "", "00000000000a"}},
+		{"the replica of one that died before it got the build", buildA, true, nodes.ErrUnreachable, [3]string{"00000000000a", "", "00000000000a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := startThree(t, redis.Options{})
@@ -48,8 +49,8 @@ func TestPrimariesThatComeMeanwhile(t *testing.T) {
 			if tt.holds != "" {
 				put(t, f.addrs[2], string(tt.holds))
 			}
-			l := newLoader(t, cluster, loader.WithTrace(func(s loader.Step) {
-				if s.Addr == f.addrs[1] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+			l := newLoader(t, cluster, trace(func(node, command string) {
+				if node == f.addrs[1] && command == "FUNCTION LOAD REPLACE ratelimit" {
 					mu.Lock()
 					defer mu.Unlock()
 					if listed = 3; tt.dies {

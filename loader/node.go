@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
@@ -19,15 +20,15 @@ import (
 
 // member is a primary in a call.
 type member struct {
-	*conn
-	shard
+	*nodes.Conn
+	nodes.Shard
 	s    *session
 	node *Node // entry in the fleet's report
 
 	// What the last read found.
-	source string    // the library, "" if there is none
-	text   text.Text // the same, parsed
-	others []library // leases, fences, and the record of a former format
+	source string          // the library, "" if there is none
+	text   text.Text       // the same, parsed
+	others []nodes.Library // leases, fences, and the record of a former format
 
 	leased  bool            // whether this call holds the lease
 	renewed time.Time       // a time just before the lease was last written
@@ -52,16 +53,16 @@ func (m *member) read(ctx context.Context) error {
 	m.others = nil
 	for _, l := range libraries { // FUNCTION LIST takes a pattern, so it may also list other libraries
 		switch {
-		case l.name == functions.Name:
-			source = l.code
-		case l.name == formerRecord || strings.HasPrefix(l.name, leasePrefix) || strings.HasPrefix(l.name, fencePrefix):
+		case l.Name == functions.Name:
+			source = l.Code
+		case l.Name == formerRecord || strings.HasPrefix(l.Name, leasePrefix) || strings.HasPrefix(l.Name, fencePrefix):
 			m.others = append(m.others, l)
 		}
 	}
 	if source != known || m.text.Parts == nil {
 		m.source = source
 		if m.text, err = text.Parse(source); err != nil {
-			return unreadable(m.conn, err)
+			return unreadable(m.Conn, err)
 		}
 	}
 	m.tell(protocol.Step{Op: protocol.Read, Text: m.s.parts(m.text), Highest: m.text.Highest})
@@ -71,8 +72,8 @@ func (m *member) read(ctx context.Context) error {
 // leases returns the leases that the last read found.
 func (m *member) leases() (list []lease) {
 	for _, l := range m.others {
-		if strings.HasPrefix(l.name, leasePrefix) {
-			list = append(list, readLease(l.name, l.code))
+		if strings.HasPrefix(l.Name, leasePrefix) {
+			list = append(list, readLease(l.Name, l.Code))
 		}
 	}
 	return list
@@ -89,23 +90,23 @@ func (m *member) takeLease(ctx context.Context) (*lease, error) {
 			m.tell(protocol.Step{Op: protocol.Lease})
 			return nil, nil
 		}
-		if !isReply(err, "ERR Function ") || !strings.HasSuffix(replyText(err), " already exists") {
+		if !nodes.IsReply(err, "ERR Function ") || !strings.HasSuffix(nodes.ReplyText(err), " already exists") {
 			m.leased = true // the load may have succeeded, with only its reply lost
 			m.releaseLease(ctx)
-			return nil, m.loadFailure(ctx, err)
+			return nil, loadFailure(ctx, m.Conn, err)
 		}
-		found, err := m.libraries(ctx, "LIBRARYNAME", leasePrefix+"*", "WITHCODE")
+		found, err := m.Libraries(ctx, "LIBRARYNAME", leasePrefix+"*", "WITHCODE")
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 { // the other lease is gone, or the function belongs to an unrelated library
 			continue
 		}
-		now, err := m.timeMS(ctx)
+		now, err := m.TimeMS(ctx)
 		if err != nil {
 			return nil, err
 		}
-		other := readLease(found[0].name, found[0].code)
+		other := readLease(found[0].Name, found[0].Code)
 		if !other.isOver(now) {
 			return &other, nil
 		}
@@ -114,23 +115,23 @@ func (m *member) takeLease(ctx context.Context) (*lease, error) {
 				return nil, err
 			}
 		}
-		if _, err := m.do(ctx, "FUNCTION", "DELETE", other.name); err != nil && !isReply(err, "ERR Library not found") {
-			return nil, failure(m.conn, "FUNCTION DELETE", err)
+		if _, err := m.Do(ctx, "FUNCTION", "DELETE", other.name); err != nil && !nodes.IsReply(err, "ERR Library not found") {
+			return nil, m.Failure("FUNCTION DELETE", err)
 		}
 		m.tell(protocol.Step{Op: protocol.TakeOver, Name: other.token()})
 	}
-	return nil, nameTaken(m.conn, leaseFunction, m.holderOf(ctx, leaseFunction), nil)
+	return nil, nameTaken(m.Conn, leaseFunction, holderOf(ctx, m.Conn, leaseFunction), nil)
 }
 
 // writeLease loads the lease with command. It is then valid for leaseLife from now.
 func (m *member) writeLease(ctx context.Context, command ...any) error {
-	began := m.s.l.clock.now()
-	now, err := m.timeMS(ctx)
+	began := m.s.l.config.clock.now()
+	now, err := m.TimeMS(ctx)
 	if err != nil {
 		return err
 	}
 	mine := lease{leasePrefix + m.s.token, m.s.who, now, now + m.s.leaseLife().Milliseconds()}
-	if _, err = m.do(ctx, append(command, mine.text())...); err == nil {
+	if _, err = m.Do(ctx, append(command, mine.text())...); err == nil {
 		m.renewed = began
 	}
 	return err
@@ -139,24 +140,24 @@ func (m *member) writeLease(ctx context.Context, command ...any) error {
 // keepLease checks that this call holds the lease, and renews it if necessary. A lost lease is taken
 // again only if the node holds a text that fits.
 func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error {
-	found, err := m.libraries(ctx, "LIBRARYNAME", leasePrefix+"*", "WITHCODE")
+	found, err := m.Libraries(ctx, "LIBRARYNAME", leasePrefix+"*", "WITHCODE")
 	if err != nil {
 		return err
 	}
 	m.leased = false
 	for _, l := range found {
-		m.leased = m.leased || l.name == leasePrefix+m.s.token
+		m.leased = m.leased || l.Name == leasePrefix+m.s.token
 	}
-	if m.leased && m.s.l.clock.now().Sub(m.renewed) >= m.s.leaseLife()/3 {
+	if m.leased && m.s.l.config.clock.now().Sub(m.renewed) >= m.s.leaseLife()/3 {
 		err := m.writeLease(ctx, "FUNCTION", "LOAD", "REPLACE")
-		var known *Error
+		var known *nodes.Error
 		switch {
 		case errors.As(err, &known):
 			return err
-		case isReply(err, "ERR Function "):
+		case nodes.IsReply(err, "ERR Function "):
 			m.leased = false // it was taken over just now
 		case err != nil:
-			return m.loadFailure(ctx, err)
+			return loadFailure(ctx, m.Conn, err)
 		}
 	}
 	if m.leased {
@@ -168,13 +169,13 @@ func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error
 		return err
 	}
 	if other != nil {
-		return overtaken(m.conn, "gave the lease of this deployment to another one, by "+other.who+", because it had expired")
+		return overtaken(m.Conn, "gave the lease of this deployment to another one, by "+other.who+", because it had expired")
 	}
 	if err := m.read(ctx); err != nil {
 		return err
 	}
 	if !fits(m.text) {
-		return overtaken(m.conn, "lost the lease of this deployment, and got another one since then")
+		return overtaken(m.Conn, "lost the lease of this deployment, and got another one since then")
 	}
 	return nil
 }
@@ -183,11 +184,11 @@ func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error
 func (m *member) write(ctx context.Context, next text.Text, name string) error {
 	source, err := next.Render(name, m.s.who)
 	if err != nil {
-		return uncomposed(m.conn, err)
+		return uncomposed(m.Conn, err)
 	}
 	m.unknown[name] = true
 	m.tell(protocol.Step{Op: protocol.Write, Name: name, Text: m.s.parts(next)})
-	if err = m.loadAndWait(ctx, source); err == nil || replyText(err) != "" {
+	if err = m.loadAndWait(ctx, source); err == nil || nodes.ReplyText(err) != "" {
 		delete(m.unknown, name)
 	}
 	m.wrote = m.wrote || err == nil || m.unknown[name]
@@ -196,24 +197,24 @@ func (m *member) write(ctx context.Context, next text.Text, name string) error {
 		m.tell(protocol.Step{Op: protocol.Wrote, Name: name})
 		return nil
 	case m.unknown[name]:
-		return m.loadFailure(ctx, err)
+		return loadFailure(ctx, m.Conn, err)
 	}
 	m.tell(protocol.Step{Op: protocol.Refused, Name: name})
-	if isReply(err, "ERR Function "+text.By+name+" already exists") {
-		return overtaken(m.conn, "refuses the writes of this deployment, because another one took over its lease")
+	if nodes.IsReply(err, "ERR Function "+text.By+name+" already exists") {
+		return overtaken(m.Conn, "refuses the writes of this deployment, because another one took over its lease")
 	}
-	return m.loadFailure(ctx, err)
+	return loadFailure(ctx, m.Conn, err)
 }
 
 // loadAndWait loads a library and waits for the replicas, if there are any.
 func (m *member) loadAndWait(ctx context.Context, code string) error {
-	m.node.Replicas, m.node.Acked = m.replicas(ctx), 0
+	m.node.Replicas, m.node.Acked = m.Replicas(ctx), 0
 	if m.node.Replicas <= 0 {
-		_, err := m.do(ctx, "FUNCTION", "LOAD", "REPLACE", code)
+		_, err := m.Do(ctx, "FUNCTION", "LOAD", "REPLACE", code)
 		return err
 	}
-	acked, err, wait := m.doAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
-	if m.node.Acked = acked; replyText(wait) != "" { // the user has no permission for WAIT
+	acked, err, wait := m.DoAndWait(ctx, m.node.Replicas, "FUNCTION", "LOAD", "REPLACE", code)
+	if m.node.Acked = acked; nodes.ReplyText(wait) != "" { // the user has no permission for WAIT
 		m.node.Acked = -1
 	} else if err == nil {
 		err = wait
@@ -221,16 +222,16 @@ func (m *member) loadAndWait(ctx context.Context, code string) error {
 	return err
 }
 
-// fence makes the node refuse a text that was sent under this name and may arrive later.
+// fence is rule 10: it makes the node refuse a text that was sent under this name and may arrive later.
 func (m *member) fence(ctx context.Context, name string) error {
-	now, err := m.timeMS(ctx)
+	now, err := m.TimeMS(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = m.do(ctx, "FUNCTION", "LOAD", fenceText(name, now))
+	_, err = m.Do(ctx, "FUNCTION", "LOAD", fenceText(name, now))
 	// "already exists" means that the write has arrived, or that there is such a fence.
-	if err != nil && !strings.HasSuffix(replyText(err), " already exists") {
-		return m.loadFailure(ctx, err)
+	if err != nil && !strings.HasSuffix(nodes.ReplyText(err), " already exists") {
+		return loadFailure(ctx, m.Conn, err)
 	}
 	delete(m.unknown, name)
 	m.tell(protocol.Step{Op: protocol.Fence, Name: name})
@@ -249,17 +250,17 @@ redis.register_function{ function_name = '%s%s', flags = { 'no-writes', 'allow-s
 // releaseLease deletes the lease. If the outcome of a write is unknown, it first loads a fence. If
 // that fails, the lease stays: whoever takes it over loads the fence. releaseLease returns a note
 // for the report if the lease could not be released.
-func (m *member) releaseLease(ctx context.Context) []*Error {
+func (m *member) releaseLease(ctx context.Context) []*nodes.Error {
 	if !m.leased {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	failed := func(err error) []*Error {
-		e := &Error{Addr: m.address(), Err: err, Problem: err.Error()}
+	failed := func(err error) []*nodes.Error {
+		e := &nodes.Error{Addr: m.Address(), Err: err, Problem: err.Error()}
 		_ = errors.As(err, &e)
 		note := *e
 		note.Problem, note.Remedy = fmt.Sprintf("the lease of this deployment could not be released (%s); it expires within %v", e.Problem, m.s.leaseLife()), ""
-		return []*Error{&note}
+		return []*nodes.Error{&note}
 	}
 	for name := range m.unknown {
 		if err := m.fence(ctx, name); err != nil {
@@ -268,8 +269,8 @@ func (m *member) releaseLease(ctx context.Context) []*Error {
 	}
 	m.leased = false
 	m.tell(protocol.Step{Op: protocol.Release})
-	if _, err := m.do(ctx, "FUNCTION", "DELETE", leasePrefix+m.s.token); err != nil && !isReply(err, "ERR Library not found") {
-		return failed(failure(m.conn, "FUNCTION DELETE", err))
+	if _, err := m.Do(ctx, "FUNCTION", "DELETE", leasePrefix+m.s.token); err != nil && !nodes.IsReply(err, "ERR Library not found") {
+		return failed(m.Failure("FUNCTION DELETE", err))
 	}
 	return nil
 }
@@ -278,9 +279,9 @@ func (m *member) releaseLease(ctx context.Context) []*Error {
 // depends on it.
 func (m *member) tidy(ctx context.Context, nowMS int64) {
 	for _, l := range m.others {
-		at, _ := strconv.ParseInt(value(l.code, "AT_MS"), 10, 64)
-		if l.name == formerRecord || strings.HasPrefix(l.name, fencePrefix) && (nowMS-at > fenceLife.Milliseconds() || at > nowMS+fenceLife.Milliseconds()) {
-			_, _ = m.do(ctx, "FUNCTION", "DELETE", l.name)
+		at, _ := strconv.ParseInt(value(l.Code, "AT_MS"), 10, 64)
+		if l.Name == formerRecord || strings.HasPrefix(l.Name, fencePrefix) && (nowMS-at > fenceLife.Milliseconds() || at > nowMS+fenceLife.Milliseconds()) {
+			_, _ = m.Do(ctx, "FUNCTION", "DELETE", l.Name)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestWaitOfANamespace(t *testing.T) {
 	for wait, want := range map[time.Duration]time.Duration{0: 24 * time.Minute, -1: 0, time.Second: time.Second} {
 		clock := newTestClock()
 		began := clock.now()
-		l := in(t, at(t, addr), "payments", loader.WithClock(clock.now, func(d time.Duration) <-chan time.Time {
+		l := in(t, at(t, addr), "payments", withClock(clock.now, func(d time.Duration) <-chan time.Time {
 			woken := clock.after(d)
 			clock.move(max(d, time.Minute))
 			return woken

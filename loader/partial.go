@@ -3,14 +3,17 @@ package loader
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 )
 
 const (
 	opDeploy   = "deploy"
 	opStatus   = "status"
 	opPlan     = "plan"
-	opRollback = "rollback"
-	opDelete   = "delete"
+	opRollback = protocol.Rollback
+	opDelete   = protocol.Delete
 )
 
 // PartialError is the error that a call returns if at least one node has an error. It lists every
@@ -19,7 +22,7 @@ type PartialError struct {
 	Op    string // "deploy", "status", "plan", "rollback" or "delete"
 	Build string // the build ID that was requested
 	Nodes []Node
-	Notes []*Error
+	Notes []*nodes.Error
 }
 
 // Error returns the node's message if there is only one node. Otherwise it returns a summary,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 func TestPlan(t *testing.T) {
@@ -24,11 +25,11 @@ func TestPlan(t *testing.T) {
 	more := one
 	more.Limits = []functions.PolicyLimit{{Limit: "200/m"}}
 
-	plan := must[loader.Plan](t)(l.Plan(ctx, with(one, two), loader.Options{}))
-	if plan.Empty() || len(plan.Nodes) != 1 || plan.Nodes[0].Action != loader.Load || plan.Nodes[0].Diff != "" {
+	plan := must[loader.Report](t)(l.Plan(ctx, with(one, two), loader.Options{}))
+	if plan.InStep() || len(plan.Nodes) != 1 || action(plan.Nodes[0]) != "load" || plan.Nodes[0].Diff != "" {
 		t.Fatalf("%+v", plan)
 	}
-	text := describeChanges(plan.Nodes[0].Node.Changes)
+	text := describeChanges(plan.Nodes[0].Changes)
 	if !strings.Contains(text, "function ratelimit_take added: >\n") || !strings.Contains(text, "policy two added: >a: 1/s; b: 2/s (shadow) (track)\n") || strings.Contains(text, "source") {
 		t.Errorf("%s", text)
 	}
@@ -37,23 +38,23 @@ func TestPlan(t *testing.T) {
 	}
 
 	must[loader.Report](t)(l.Deploy(ctx, with(one, two), loader.Options{}))
-	plan = must[loader.Plan](t)(l.Plan(ctx, with(two, one), loader.Options{}))
-	if !plan.Empty() || plan.Nodes[0].Action != loader.Nothing || len(plan.Nodes[0].Node.Changes) != 0 {
+	plan = must[loader.Report](t)(l.Plan(ctx, with(two, one), loader.Options{}))
+	if !plan.InStep() || action(plan.Nodes[0]) != "nothing" || len(plan.Nodes[0].Changes) != 0 {
 		t.Errorf("%+v", plan)
 	}
-	plan = must[loader.Plan](t)(l.Plan(ctx, with(more, three), loader.Options{RemovePolicies: true}))
-	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
+	plan = must[loader.Report](t)(l.Plan(ctx, with(more, three), loader.Options{RemovePolicies: true}))
+	if got, want := describeChanges(plan.Nodes[0].Changes), "policy one changed: 100/m>200/m\npolicy three added: >3/d\npolicy two removed: a: 1/s; b: 2/s (shadow) (track)>\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	diff := plan.Nodes[0].Diff
-	if plan.Nodes[0].Action != loader.Replace || !strings.Contains(diff, "\n-  ['one'] = { '100/m' },\n") || !strings.Contains(diff, "\n+  ['one'] = { '200/m' },\n") ||
+	if action(plan.Nodes[0]) != "replace" || !strings.Contains(diff, "\n-  ['one'] = { '100/m' },\n") || !strings.Contains(diff, "\n+  ['one'] = { '200/m' },\n") ||
 		!strings.HasPrefix(diff, "--- "+with(one, two).Version()+" build "+with(one, two).ID()+"\n+++ ") || strings.Count(diff, "\n@@ ") != 2 {
-		t.Errorf("%+v\n%s", plan.Nodes[0].Action, diff)
+		t.Errorf("%+v\n%s", action(plan.Nodes[0]), diff)
 	}
 
 	// A deployment and a rollback report the same changes as the plan.
 	report := must[loader.Report](t)(l.Deploy(ctx, with(more, three), loader.Options{RemovePolicies: true}))
-	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Node.Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
+	if n := report.Nodes[0]; !reflect.DeepEqual(n.Changes, plan.Nodes[0].Changes) || n.Before.BuildID != with(one, two).ID() || n.Running.BuildID != with(more, three).ID() {
 		t.Errorf("%+v", n)
 	}
 	report = must[loader.Report](t)(l.Rollback(ctx, loader.Options{}))
@@ -66,8 +67,8 @@ func TestPlan(t *testing.T) {
 	other := strings.Replace(string(libraryAs("0.0.9", "000000000009")), "'ratelimit_usage'", "'ratelimit_statistics'", 1)
 	other = strings.Replace(other, "\n--@ src/algorithms/gcra.lua\n", "\n--@ src/algorithms/gcra.lua\n-- before\n", 1)
 	require(t, at(t, addr).FunctionLoadReplace(ctx, other).Err())
-	plan = must[loader.Plan](t)(l.Plan(ctx, build(t), loader.Options{}))
-	if got, want := describeChanges(plan.Nodes[0].Node.Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
+	plan = must[loader.Report](t)(l.Plan(ctx, build(t), loader.Options{}))
+	if got, want := describeChanges(plan.Nodes[0].Changes), "function ratelimit_statistics removed: >\nfunction ratelimit_usage added: >\nsource src/algorithms/gcra.lua changed: >\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 
@@ -75,21 +76,21 @@ func TestPlan(t *testing.T) {
 	require(t, at(t, addr).FunctionLoadReplace(ctx, string(libraryAs("0.2.0", "000000000009"))).Err())
 	plan, err := l.Plan(ctx, build(t), loader.Options{})
 	want(t, "downgrade", err, loader.ErrDowngrade)
-	if plan.Nodes[0].Action != loader.Refuse || plan.Empty() {
+	if action(plan.Nodes[0]) != "refuse" || plan.InStep() {
 		t.Errorf("%+v", plan.Nodes[0])
 	}
-	if plan, err := l.Plan(ctx, build(t), loader.Options{AllowDowngrade: true}); err != nil || plan.Nodes[0].Action != loader.Replace {
+	if plan, err := l.Plan(ctx, build(t), loader.Options{AllowDowngrade: true}); err != nil || action(plan.Nodes[0]) != "replace" {
 		t.Errorf("%v, %+v", err, plan)
 	}
 	_, err = newLoader(t, at(t, "127.0.0.1:1")).Plan(ctx, build(t), loader.Options{})
-	want(t, "unreachable", err, loader.ErrUnreachable)
+	want(t, "unreachable", err, nodes.ErrUnreachable)
 }
 
 // Without RemovePolicies, deployments and watches remove no policies.
 func TestPoliciesAreNotLostSilently(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	l := newLoader(t, f.ring, loader.WithInterval(often))
+	l := newLoader(t, f.ring, every(often))
 	for _, tt := range []struct {
 		before, after functions.Build
 		lost          string
@@ -116,12 +117,12 @@ func TestPoliciesAreNotLostSilently(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		if plan.Nodes[1].Action != loader.Refuse || report.Changed() != 0 || texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
+		if action(plan.Nodes[1]) != "refuse" || report.Changed() != 0 || texts(t, f.addrs[1])["ratelimit"] != tt.before.Text() {
 			t.Errorf("%+v\n%s", plan.Nodes[1], states(report))
 		}
 		plan, planErr = l.Plan(ctx, tt.after, loader.Options{RemovePolicies: true})
 		report, err = l.Deploy(ctx, tt.after, loader.Options{RemovePolicies: true})
-		if planErr != nil || plan.Nodes[1].Action != loader.Replace || err != nil || !report.InStep() || report.Changed() != 1 {
+		if planErr != nil || action(plan.Nodes[1]) != "replace" || err != nil || !report.InStep() || report.Changed() != 1 {
 			t.Errorf("%v: %+v; %v\n%s", planErr, plan.Nodes[1], err, states(report))
 		}
 	}
@@ -147,9 +148,9 @@ func TestPlanOfCanaries(t *testing.T) {
 		{functions.Policy{Name: "api", Limits: limits}, "canary api removed: 100% of the keys: a: 50/m; b: 8/s>\n"},
 	} {
 		build := must[functions.Build](t)(functions.New(functions.WithPolicies(tt.after)))
-		plan := must[loader.Plan](t)(l.Plan(t.Context(), build, loader.Options{}))
-		got := describeChanges(plan.Nodes[0].Node.Changes)
-		if i := strings.Index(got, "policy "); plan.Nodes[0].Action == loader.Load && i >= 0 {
+		plan := must[loader.Report](t)(l.Plan(t.Context(), build, loader.Options{}))
+		got := describeChanges(plan.Nodes[0].Changes)
+		if i := strings.Index(got, "policy "); action(plan.Nodes[0]) == "load" && i >= 0 {
 			got = got[i:] // skip the lines about functions
 		}
 		if got != tt.want {
@@ -165,4 +166,17 @@ func describeChanges(changes []loader.Change) string {
 		b.WriteString(c.Kind + " " + c.Name + " " + c.What + ": " + c.Old + ">" + c.New + "\n")
 	}
 	return b.String()
+}
+
+// action returns what a deployment with this plan would do to a node.
+func action(n loader.Node) string {
+	switch {
+	case n.Err != nil:
+		return "refuse"
+	case n.State == loader.Same:
+		return "nothing"
+	case n.State == loader.Absent:
+		return "load"
+	}
+	return "replace"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -13,12 +14,12 @@ import (
 // libraries and the node's memory.
 func (f *fleet) check(ctx context.Context, o Options, probe bool) {
 	f.tryChanges()
-	each(f.members, func(m *member) {
+	nodes.Each(f.members, func(m *member) {
 		if m.node.Err != nil {
 			return
 		}
 		reasons := f.refusals(ctx, m, o)
-		if m.node.Role != Replica {
+		if m.node.Role != "replica" {
 			reasons = append(reasons, f.refusedEffect(m, o))
 		}
 		if m.node.Err = together(reasons); m.node.Err == nil && probe && f.behind(m) {
@@ -46,22 +47,22 @@ func together(reasons []error) error {
 func (f *fleet) refusals(ctx context.Context, m *member, o Options) (reasons []error) {
 	want, running := f.want, m.node.Running
 	switch {
-	case m.node.Role == Replica:
-		return []error{readOnly(m.conn, m.primaryOf(ctx), nil)}
+	case m.node.Role == "replica":
+		return []error{m.ReadOnly(m.PrimaryOf(ctx), nil)}
 	case m.node.State == Same:
 		return nil
 	}
 	if len(m.node.Taken) > 0 {
-		reasons = append(reasons, nameTaken(m.conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil))
+		reasons = append(reasons, nameTaken(m.Conn, m.node.Taken[0].Function, m.node.Taken[0].Library, nil))
 	}
-	if m.node.State == Different && !running.ours() && !o.ReplaceForeign {
-		reasons = append(reasons, otherLibrary(m.conn))
+	if m.node.State == Different && !running.IsOurs() && !o.ReplaceForeign {
+		reasons = append(reasons, m.Foreign())
 	}
-	if want.ours() && !o.AllowDowngrade && (running.Contract > want.Contract || !f.goal.back && newer(running.Version, want.Version)) {
-		reasons = append(reasons, downgrade(m.conn, running, want.Library))
+	if want.IsOurs() && !o.AllowDowngrade && (running.Contract > want.Contract || !f.goal.back && newer(running.Version, want.Version)) {
+		reasons = append(reasons, downgrade(m.Conn, running, want.Library))
 	}
 	if names := f.missed(m, f.removes(m), o); m.node.State == Different && len(names) > 0 {
-		reasons = append(reasons, removesPolicies(m.conn, names, want.Library, f.goal.back))
+		reasons = append(reasons, removesPolicies(m.Conn, names, want.Library, f.goal.back))
 	}
 	return reasons
 }
@@ -81,15 +82,15 @@ func (f *fleet) removes(m *member) []string {
 // explained reports whether a recorded deployment of another namespace is the reason that a node has
 // other policies of that namespace than all nodes should have.
 func (f *fleet) explained(namespace string) bool {
-	return namespace != f.s.l.namespace && f.joined.Parts[namespace].Number > 0
+	return namespace != f.s.l.config.Namespace && f.joined.Parts[namespace].Number > 0
 }
 
 // probe attempts a load that cannot succeed, because the text "?" is not a library. The server
 // checks permission, memory and role before it parses the text.
 func (m *member) probe(ctx context.Context) error {
-	_, err := m.do(ctx, "FUNCTION", "LOAD", "?")
-	if err == nil || codeOf(err) == "ERR" {
+	_, err := m.Do(ctx, "FUNCTION", "LOAD", "?")
+	if err == nil || nodes.CodeOf(err) == "ERR" {
 		return nil
 	}
-	return m.loadFailure(ctx, err)
+	return loadFailure(ctx, m.Conn, err)
 }

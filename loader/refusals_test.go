@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 const rights = "+function|load +function|list +function|delete +function|stats +time +role +wait"
@@ -27,21 +28,21 @@ func TestRealServersThatRefuse(t *testing.T) {
 	rdb := at(t, addr)
 
 	_, err := newLoader(t, at(t, "127.0.0.1:1")).Deploy(ctx, b, loader.Options{})
-	want(t, "unreachable", err, loader.ErrUnreachable)
+	want(t, "unreachable", err, nodes.ErrUnreachable)
 
 	noHost := func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "no-such-host.invalid", IsNotFound: true}}
 	}
 	_, err = newLoader(t, connect(t, redis.Options{Addr: "no-such-host.invalid:6379", Dialer: noHost})).Status(ctx, b)
-	want(t, "no host", err, loader.ErrUnreachable)
+	want(t, "no host", err, nodes.ErrUnreachable)
 
-	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, TLSConfig: &tls.Config{ServerName: "x"}}), loader.WithTimeout(100*time.Millisecond)).Status(ctx, b)
-	want(t, "TLS where there is none", err, loader.ErrUnreachable)
+	_, err = newLoader(t, connect(t, redis.Options{Addr: addr, TLSConfig: &tls.Config{ServerName: "x"}}), timeout(100*time.Millisecond)).Status(ctx, b)
+	want(t, "TLS where there is none", err, nodes.ErrUnreachable)
 	want(t, "TLS where there is none", err, dialing.ErrNoTLS)
 
 	lacks := func(name string, err error, user, step string) {
 		t.Helper()
-		if e := want(t, name, err, loader.ErrNoPermission); e.User != user || e.Step != step || e.Code != "NOPERM" || strings.Join(e.Rights, " ") != rights {
+		if e := want(t, name, err, nodes.ErrNoPermission); e.User != user || e.Step != step || e.Code != "NOPERM" || strings.Join(e.Rights, " ") != rights {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
@@ -66,7 +67,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 		t.Errorf("with the rights in the error: %v\n%s", err, states(report))
 	}
 	_, err = as("nobody").Status(ctx, b)
-	if e := want(t, "login", err, loader.ErrNoPermission); e.User != "nobody" || e.Code != "WRONGPASS" {
+	if e := want(t, "login", err, nodes.ErrNoPermission); e.User != "nobody" || e.Code != "WRONGPASS" {
 		t.Errorf("%+v", e)
 	}
 	// A user name without a password is never sent. It is not shown either, because it may be a
@@ -83,16 +84,16 @@ func TestRealServersThatRefuse(t *testing.T) {
 		return err == nil && len(libraries) == 1
 	})
 	_, err = newLoader(t, at(t, replica)).Deploy(ctx, b, loader.Options{})
-	if e := want(t, "replica", err, loader.ErrReadOnly); e.Primary != addr {
+	if e := want(t, "replica", err, nodes.ErrReadOnly); e.Primary != addr {
 		t.Errorf("%+v", e)
 	}
 	report, err = newLoader(t, at(t, replica)).Status(ctx, b)
-	if err != nil || report.Nodes[0].Role != loader.Replica || !report.InStep() {
+	if err != nil || report.Nodes[0].Role != "replica" || !report.InStep() {
 		t.Errorf("status of a replica: %v\n%s", err, states(report))
 	}
 	mustRun(t, at(t, replica), append([]any{"ACL", "SETUSER", "deployer", "on", ">x", "-role"}, words(strings.Replace(rights, " +role", "", 1))...)...)
 	_, err = newLoader(t, connect(t, redis.Options{Addr: replica, Username: "deployer", Password: "x"})).Deploy(ctx, b, loader.Options{})
-	if e := want(t, "replica that does not name its primary", err, loader.ErrReadOnly); e.Primary != "" {
+	if e := want(t, "replica that does not name its primary", err, nodes.ErrReadOnly); e.Primary != "" {
 		t.Errorf("%+v", e)
 	}
 
@@ -107,7 +108,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 
 	require(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	_, err = newLoader(t, rdb).Deploy(ctx, b, loader.Options{})
-	want(t, "memory", err, loader.ErrOutOfMemory)
+	want(t, "memory", err, nodes.ErrNotWritable)
 	require(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
 
 	require(t, rdb.ConfigSet(ctx, "busy-reply-threshold", "1").Err())
@@ -119,7 +120,7 @@ func TestRealServersThatRefuse(t *testing.T) {
 		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 	})
 	_, err = newLoader(t, rdb).Deploy(ctx, b, loader.Options{})
-	want(t, "busy", err, loader.ErrBusy)
+	want(t, "busy", err, nodes.ErrNotWritable)
 	mustRun(t, rdb, "FUNCTION", "KILL")
 	<-ended
 	if report, err := newLoader(t, rdb).Deploy(ctx, b, loader.Options{}); err != nil || report.Changed() != 1 {
@@ -151,35 +152,35 @@ func TestOtherServersThatRefuse(t *testing.T) {
 		class  error
 		state  loader.State
 	}{
-		{"Redis 6.2", but(unknown, "HELLO", hello("redis", "6.2.14", "standalone", "master")), "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
-		{"Redis 5.0", but(unknown, "INFO", resp("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n")), "FUNCTION STATS", loader.ErrNoFunctions, loader.Unknown},
-		{"Sentinel", but(unknown, "HELLO", hello("redis", "7.0.15", "sentinel", "sentinel")), "FUNCTION STATS", loader.ErrSentinel, loader.Unknown},
-		{"Valkey without Lua", but(but(healthy, "FUNCTION STATS", resp(list{"running_script", nil, "engines", list{}})), "HELLO", hello("valkey", "9.1.2", "standalone", "master")), "FUNCTION STATS", loader.ErrNoLua, loader.Unknown},
-		{"loading", but(healthy, "FUNCTION LIST", resp(errors.New("LOADING Redis is loading the dataset in memory"))), "FUNCTION LIST", loader.ErrBusy, loader.Unknown},
-		{"no login", but(healthy, "HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))), "HELLO", loader.ErrNoPermission, loader.Unknown},
-		{"hangs up", func(string) string { return "" }, "HELLO", loader.ErrUnreachable, loader.Unreachable},
-		{"hangs", func(string) string { return silence }, "HELLO", loader.ErrUnreachable, loader.Unreachable},
-		{"hangs later", but(healthy, "FUNCTION LIST", silence), "FUNCTION LIST", loader.ErrUnreachable, loader.Unreachable},
-		{"answers OK to all", func(string) string { return "+OK\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
-		{"HTTP", func(string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "HELLO", loader.ErrBadReply, loader.Unknown},
-		{"announces too much", but(healthy, "FUNCTION LIST", "*1000000000\r\n"), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
-		{"odd greeting", but(healthy, "HELLO", resp(list{"server", 7})), "HELLO", loader.ErrBadReply, loader.Unknown},
-		{"odd statistics", but(healthy, "FUNCTION STATS", ":7\r\n"), "FUNCTION STATS", loader.ErrBadReply, loader.Unknown},
-		{"odd list", but(healthy, "FUNCTION LIST", resp(list{"x"})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
-		{"list without code", but(healthy, "FUNCTION LIST", resp(list{list{"library_name", "ratelimit"}})), "FUNCTION LIST", loader.ErrBadReply, loader.Unknown},
+		{"Redis 6.2", but(unknown, "HELLO", hello("redis", "6.2.14", "standalone", "master")), "FUNCTION STATS", nodes.ErrNoFunctions, loader.Unknown},
+		{"Redis 5.0", but(unknown, "INFO", resp("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n")), "FUNCTION STATS", nodes.ErrNoFunctions, loader.Unknown},
+		{"Sentinel", but(unknown, "HELLO", hello("redis", "7.0.15", "sentinel", "sentinel")), "FUNCTION STATS", nodes.ErrSentinel, loader.Unknown},
+		{"Valkey without Lua", but(but(healthy, "FUNCTION STATS", resp(list{"running_script", nil, "engines", list{}})), "HELLO", hello("valkey", "9.1.2", "standalone", "master")), "FUNCTION STATS", nodes.ErrNoFunctions, loader.Unknown},
+		{"loading", but(healthy, "FUNCTION LIST", resp(errors.New("LOADING Redis is loading the dataset in memory"))), "FUNCTION LIST", nodes.ErrNotWritable, loader.Unknown},
+		{"no login", but(healthy, "HELLO", resp(errors.New("NOAUTH HELLO must be called with the client already authenticated"))), "HELLO", nodes.ErrNoPermission, loader.Unknown},
+		{"hangs up", func(string) string { return "" }, "HELLO", nodes.ErrUnreachable, loader.Unreachable},
+		{"hangs", func(string) string { return silence }, "HELLO", nodes.ErrUnreachable, loader.Unreachable},
+		{"hangs later", but(healthy, "FUNCTION LIST", silence), "FUNCTION LIST", nodes.ErrUnreachable, loader.Unreachable},
+		{"answers OK to all", func(string) string { return "+OK\r\n" }, "HELLO", nodes.ErrBadReply, loader.Unknown},
+		{"HTTP", func(string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "HELLO", nodes.ErrBadReply, loader.Unknown},
+		{"announces too much", but(healthy, "FUNCTION LIST", "*1000000000\r\n"), "FUNCTION LIST", nodes.ErrBadReply, loader.Unknown},
+		{"odd greeting", but(healthy, "HELLO", resp(list{"server", 7})), "HELLO", nodes.ErrBadReply, loader.Unknown},
+		{"odd statistics", but(healthy, "FUNCTION STATS", ":7\r\n"), "FUNCTION STATS", nodes.ErrBadReply, loader.Unknown},
+		{"odd list", but(healthy, "FUNCTION LIST", resp(list{"x"})), "FUNCTION LIST", nodes.ErrBadReply, loader.Unknown},
+		{"list without code", but(healthy, "FUNCTION LIST", resp(list{list{"library_name", "ratelimit"}})), "FUNCTION LIST", nodes.ErrBadReply, loader.Unknown},
 		{"refuses the text", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR Error compiling function: user_function:7: '=' expected near 'x'"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
 		{"takes too long", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR FUNCTION LOAD timeout"))), "FUNCTION LOAD", loader.ErrRefused, loader.Absent},
-		{"cannot save", but(healthy, "FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file: No space left on device"))), "FUNCTION LOAD", loader.ErrNotWritable, loader.Absent},
-		{"odd time", but(healthy, "TIME", resp(list{"x", "y"})), "TIME", loader.ErrBadReply, loader.Absent},
+		{"cannot save", but(healthy, "FUNCTION LOAD", resp(errors.New("MISCONF Errors writing to the AOF file: No space left on device"))), "FUNCTION LOAD", nodes.ErrNotWritable, loader.Absent},
+		{"odd time", but(healthy, "TIME", resp(list{"x", "y"})), "TIME", nodes.ErrBadReply, loader.Absent},
 		{"says something else", but(healthy, "FUNCTION LOAD", resp(errors.New("ERR no"))), "FUNCTION LOAD", nil, loader.Absent},
 		{"forgets at once", but(healthy, "FUNCTION LOAD", resp("ratelimit")), "FUNCTION LIST", loader.ErrOverwritten, loader.Absent},
 		{"a pattern's other matches", but(healthy, "FUNCTION LIST", library("Ratelimit", "x")), "FUNCTION LOAD", nil, loader.Absent},
 		{"a cluster without shards", but(healthy, "HELLO", hello("redis", "7.0.15", "cluster", "master")), "CLUSTER SHARDS", nil, loader.Unknown},
 	} {
 		addr := startFake(t, tt.handle)
-		var opts []loader.Option
+		var opts []option
 		if strings.HasPrefix(tt.name, "hangs") {
-			opts = append(opts, loader.WithTimeout(100*time.Millisecond))
+			opts = append(opts, timeout(100*time.Millisecond))
 		}
 		report, err := newLoader(t, at(t, addr), opts...).Deploy(t.Context(), b, loader.Options{})
 		if e := want(t, tt.name, err, tt.class); e.Step != tt.step || e.Addr != addr {
@@ -227,8 +228,8 @@ func TestNoSeedAnswers(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	report, err := newLoader(t, rdb).Status(t.Context(), build(t))
-	want(t, "no seed", err, loader.ErrUnreachable)
-	if report.Topology != loader.Cluster || len(report.Nodes) != 2 {
+	want(t, "no seed", err, nodes.ErrUnreachable)
+	if report.Topology != nodes.Cluster || len(report.Nodes) != 2 {
 		t.Errorf("%s\n%s", report.Topology, states(report))
 	}
 	own := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -236,5 +237,5 @@ func TestNoSeedAnswers(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = own.Close() })
 	_, err = newLoader(t, own).Status(t.Context(), build(t))
-	want(t, "the caller's list", err, loader.ErrUnreachable)
+	want(t, "the caller's list", err, nodes.ErrUnreachable)
 }

@@ -4,8 +4,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // During a failover, nodes that a cluster lists as primaries may all say that they are replicas: of
@@ -43,9 +46,9 @@ func TestReplicasOfEachOther(t *testing.T) {
 		if err == nil || len(report.Nodes) != 2 || strings.Count(err.Error(), "read-only replica") == 0 {
 			t.Errorf("%s: deploy: %v\n%s", tt.name, err, states(report))
 		}
-		got := findings(must[loader.Diagnosis](t)(l.Doctor(t.Context())))
+		got := findings(must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), at(t, addrs[0]), time.Minute, nil)))
 		for _, addr := range addrs {
-			if !strings.Contains(got, found("writes", addr, loader.ErrReadOnly)) {
+			if !strings.Contains(got, found("writes", addr, nodes.ErrReadOnly)) {
 				t.Errorf("%s: doctor does not look at %s:\n%s", tt.name, addr, got)
 			}
 		}

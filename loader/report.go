@@ -3,7 +3,9 @@ package loader
 import (
 	"encoding/json"
 	"slices"
-	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // State compares what a node runs with the requested build.
@@ -26,17 +28,6 @@ const (
 	Unknown State = "unknown"
 )
 
-// Role is a node's role in replication.
-type Role string
-
-const (
-	// Primary accepts writes, and therefore libraries.
-	Primary Role = "primary"
-
-	// Replica receives data and libraries from its primary.
-	Replica Role = "replica"
-)
-
 // Taken is the name of one of the ratelimit library's functions that another library on the node
 // has registered. The ratelimit library cannot be loaded while the name is taken.
 type Taken struct {
@@ -47,23 +38,27 @@ type Taken struct {
 // Node reports what was found and done on one node.
 type Node struct {
 	Addr          string `json:"addr"`           // host:port of the connection
-	Role          Role   `json:"role"`           // empty if the node did not report it
+	Role          string `json:"role"`           // "primary" or "replica"; empty if the node did not report it
 	Engine        string `json:"engine"`         // "redis", "valkey", or the server's own name; empty if the node did not report it
 	ServerVersion string `json:"server_version"` // such as "7.0.15"
 
 	// State and Running describe the node after the call.
-	State   State   `json:"state"`
-	Running Library `json:"running"`
+	State   State        `json:"state"`
+	Running text.Library `json:"running"`
 
 	// Before is what the node ran when this call inspected it. Changes lists how the wanted build
 	// differs from Before. Changes is set only by a plan or by a call that deploys, and only for
 	// a node that does not run the build.
-	Before  Library  `json:"before"`
-	Changes []Change `json:"changes,omitempty"`
+	Before  text.Library `json:"before"`
+	Changes []Change     `json:"changes,omitempty"`
+
+	// Diff is the change to the library's source code, as `diff -u` shows it. It is set only by a plan,
+	// for a node that runs a different library.
+	Diff string `json:"diff,omitempty"`
 
 	// Previous is the library that the last deployment replaced and [Loader.Rollback] would
 	// restore.
-	Previous Library `json:"previous"`
+	Previous text.Library `json:"previous"`
 
 	// Policies lists the names of the policies on the node when this call inspected it, sorted, or
 	// those of the library that the node lost, if it still has the record. Those of namespaces begin
@@ -87,8 +82,8 @@ type Node struct {
 	// Taken lists the library's function names that other libraries on the node register.
 	Taken []Taken `json:"taken,omitempty"`
 
-	// Err says why the node could not be inspected or changed. It is nil, an [*Error], or, if there
-	// are several reasons not to change the node, an error that wraps an [*Error] for each.
+	// Err says why the node could not be inspected or changed. It is nil, an [*nodes.Error], or, if there
+	// are several reasons not to change the node, an error that wraps an [*nodes.Error] for each.
 	Err error `json:"-"`
 }
 
@@ -105,16 +100,16 @@ func (n Node) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Report is the outcome of [Loader.Deploy], [Loader.Status], [Loader.Rollback] or [Loader.Delete].
-// It is not modified after it is returned.
+// Report is the outcome of [Loader.Deploy], [Loader.Plan], [Loader.Status], [Loader.Rollback] or
+// [Loader.Delete]. It is not modified after it is returned.
 type Report struct {
-	Topology Topology `json:"topology"`
-	Wanted   Library  `json:"wanted"` // the requested build
-	Nodes    []Node   `json:"nodes"`  // every primary, by address
+	Topology string       `json:"topology"` // "standalone", "cluster" or "ring"
+	Wanted   text.Library `json:"wanted"`   // the requested build
+	Nodes    []Node       `json:"nodes"`    // every primary, by address
 
 	// Notes are remarks and harmless failures, such as a lease that could not be released and will
 	// expire.
-	Notes []*Error `json:"notes,omitempty"`
+	Notes []*nodes.Error `json:"notes,omitempty"`
 }
 
 // InStep reports whether every node runs exactly the wanted build. A Report without nodes is not in
@@ -136,12 +131,4 @@ func (r Report) Changed() int {
 
 func failed(nodes []Node) []Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Err == nil })
-}
-
-// compareAddrs compares addresses: first by host, then numerically by port.
-func compareAddrs(a, b string) int {
-	if d := len(a) - len(b); d != 0 && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {
-		return d
-	}
-	return strings.Compare(a, b)
 }

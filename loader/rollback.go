@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
@@ -20,7 +21,7 @@ import (
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing.
 func (l *Loader) Rollback(ctx context.Context, o Options) (Report, error) {
 	s := l.session()
-	defer s.close()
+	defer s.Close()
 	f, err := s.lookBack(ctx, o)
 	if err != nil {
 		return f.report, err
@@ -29,21 +30,21 @@ func (l *Loader) Rollback(ctx context.Context, o Options) (Report, error) {
 }
 
 // PlanRollback returns what [Loader.Rollback] would change, as [Loader.Plan] does for a deployment.
-// Plan.Wanted is the build that Rollback would restore.
-func (l *Loader) PlanRollback(ctx context.Context, o Options) (Plan, error) {
+// Report.Wanted is the build that Rollback would restore.
+func (l *Loader) PlanRollback(ctx context.Context, o Options) (Report, error) {
 	s := l.session()
-	defer s.close()
+	defer s.Close()
 	f, err := s.lookBack(ctx, o)
 	if err != nil {
-		return f.planned(), err
+		return f.report, err
 	}
 	return f.plan(ctx, o)
 }
 
-// lookBack inspects every node, and determines what a rollback restores: the value that the joined
-// text's part replaced (rule 12).
+// lookBack is rule 12: it inspects every node, and determines what a rollback restores: the value that
+// the joined text's part replaced.
 func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
-	namespace := s.l.namespace
+	namespace := s.l.config.Namespace
 	f := s.look(ctx, goal{foreign: o.ReplaceForeign, back: true, values: func(joined text.Text) (map[string]string, error) {
 		part := joined.Parts[namespace]
 		if part.Replaced == "" {
@@ -73,7 +74,7 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 		problem = "no node has the library"
 	}
 	if problem != "" {
-		return f, &Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
+		return f, &nodes.Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
 	}
 	if len(part.Log) > 0 && part.Log[0].Back {
 		f.note(nil, "the last deployment was a rollback, which this one undoes", "")
@@ -89,17 +90,17 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 // Each node keeps a small library that registers none of the functions. It says that the library was
 // deleted, so that a server that returns with an old one does not bring it back.
 //
-// With [WithNamespace], Delete removes the policies of the namespace and nothing else. It is then a
+// With Config.Namespace, Delete removes the policies of the namespace and nothing else. It is then a
 // deployment without policies, which Rollback can undo.
 //
 // If another deployment ends while Delete waits for the leases, Delete fails with [ErrOvertaken].
 func (l *Loader) Delete(ctx context.Context, o Options) (Report, error) {
 	s := l.session()
-	defer s.close()
-	g := goal{foreign: o.ReplaceForeign, erase: l.namespace == "", values: func(joined text.Text) (map[string]string, error) {
+	defer s.Close()
+	g := goal{foreign: o.ReplaceForeign, erase: l.config.Namespace == "", values: func(joined text.Text) (map[string]string, error) {
 		values := map[string]string{}
 		for namespace := range joined.Parts {
-			if l.namespace == "" || namespace == l.namespace {
+			if l.config.Namespace == "" || namespace == l.config.Namespace {
 				values[namespace] = ""
 			}
 		}
@@ -115,7 +116,7 @@ func (l *Loader) Delete(ctx context.Context, o Options) (Report, error) {
 		had[m.node.Addr] = m.node.Before.Digest != ""
 	}
 	report, err := f.deploy(ctx, opDelete, o)
-	if l.namespace == "" {
+	if l.config.Namespace == "" {
 		for i := range report.Nodes {
 			report.Nodes[i].Changed = report.Nodes[i].Changed && had[report.Nodes[i].Addr]
 		}
@@ -130,7 +131,7 @@ func (f *fleet) missed(m *member, names []string, o Options) []string {
 	if o.RemovePolicies {
 		return nil
 	}
-	namespace := f.s.l.namespace
+	namespace := f.s.l.config.Namespace
 	part := f.joined.Parts[namespace]
 	if !f.goal.back || len(part.Log) > 0 && part.Log[0].Back || text.Compare(m.text.Parts[namespace], part) != 0 {
 		return names

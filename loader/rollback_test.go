@@ -21,7 +21,7 @@ func TestRollbackOfAddedPolicies(t *testing.T) {
 	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m"), loader.Options{}))
 	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m, calc 1/m, search 2/m"), loader.Options{}))
 	plan, err := l.PlanRollback(ctx, loader.Options{})
-	if err != nil || !slices.Contains(plan.Nodes[0].Node.Changes, loader.Change{Kind: "policy", Name: "search", What: "removed", Old: "2/m"}) {
+	if err != nil || !slices.Contains(plan.Nodes[0].Changes, loader.Change{Kind: "policy", Name: "search", What: "removed", Old: "2/m"}) {
 		t.Errorf("%v: %+v", err, plan)
 	}
 	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "DELETE", "ratelimit") // a server that lost the library but not its record
@@ -39,7 +39,7 @@ func TestRollbackOfAddedPolicies(t *testing.T) {
 		e.Remedy != "see what changes with PlanRollback, and set Options.RemovePolicies" || !strings.Contains(e.Problem, ", which a rollback would bring back, does not have") {
 		t.Errorf("%+v", e)
 	}
-	if len(plan.Nodes[2].Node.Changes) == 0 || plan.Nodes[2].Diff == "" {
+	if len(plan.Nodes[2].Changes) == 0 || plan.Nodes[2].Diff == "" {
 		t.Errorf("no changes in %+v", plan.Nodes[2])
 	}
 	_, err = l.Rollback(ctx, loader.Options{})
@@ -52,10 +52,10 @@ func TestRollbackOfPoliciesAddedToANamespace(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, set(t, "api 1/m"), loader.Options{}))
-	team := newLoader(t, f.ring, loader.WithNamespace("team"))
+	team := in(t, f.ring, "team")
 	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m"), loader.Options{}))
 	must[loader.Report](t)(team.Deploy(ctx, set(t, "team/a 1/m, team/b 1/m"), loader.Options{}))
-	must[loader.Report](t)(newLoader(t, f.ring, loader.WithNamespace("other")).Deploy(ctx, set(t, "other/c 1/m"), loader.Options{}))
+	must[loader.Report](t)(in(t, f.ring, "other").Deploy(ctx, set(t, "other/c 1/m"), loader.Options{}))
 	report, err := team.Rollback(ctx, loader.Options{})
 	if err != nil || report.Changed() != 3 || !report.InStep() {
 		t.Errorf("%v\n%s", err, states(report))
@@ -72,7 +72,7 @@ func TestPlanOfARefusedBuild(t *testing.T) {
 	denies := func(_ string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 		return slices.Repeat([]functions.Effect{{Keys: "denied, for up to 1h", Denied: true}}, len(changes)), nil
 	}
-	l := newLoader(t, at(t, addr), loader.WithEffects(denies))
+	l := newLoader(t, at(t, addr), effects(denies))
 	running := strings.Replace(set(t, "api 1/m, calc 1/m").Text(), "local VERSION = '"+functions.Version()+"'", "local VERSION = '9.9.9'", 1)
 	put(t, addr, running)
 	build := set(t, "calc 2/m")
@@ -82,7 +82,7 @@ func TestPlanOfARefusedBuild(t *testing.T) {
 			t.Errorf("%v is not one of the reasons: %v", class, err)
 		}
 	}
-	if strings.Count(err.Error(), addr) != 3 || len(plan.Nodes[0].Node.Changes) == 0 || plan.Nodes[0].Diff == "" || plan.Nodes[0].Action != loader.Refuse {
+	if strings.Count(err.Error(), addr) != 3 || len(plan.Nodes[0].Changes) == 0 || plan.Nodes[0].Diff == "" || action(plan.Nodes[0]) != "refuse" {
 		t.Errorf("%v: %+v", err, plan.Nodes[0])
 	}
 	if _, err := l.Deploy(ctx, build, loader.Options{AllowDowngrade: true, RemovePolicies: true}); !errors.Is(err, loader.ErrDeniesKeys) || errors.Is(err, loader.ErrDowngrade) {

@@ -7,24 +7,21 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 // session is one call to a method of a Loader, or one watch, with its open connections.
 type session struct {
-	l       *Loader
-	timeout time.Duration
-	who     string
-	token   string // unique to the call, or to a round of a watch
+	*nodes.Pool
+	l     *Loader
+	who   string
+	token string // unique to the call, or to a round of a watch
 
 	mu    sync.Mutex
-	conns map[string]*conn
-	seeds []string // the node that replied last, and the primaries that it listed; tried before the caller's addresses
-
 	lists map[string]*listed // a watch's last read of each node, by address; nil if this is not a watch
 
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of the old and the new library, and by policy
@@ -36,7 +33,7 @@ type session struct {
 // rounds.
 type listed struct {
 	list      string // the reply to FUNCTION LIST without source code
-	libraries []library
+	libraries []nodes.Library
 	uses      int
 	parsed    text.Text
 	source    string
@@ -45,111 +42,75 @@ type listed struct {
 const usesPerRead = 10
 
 func (l *Loader) session() *session {
-	s := &session{l: l, timeout: l.timeout, who: whoAmI(), conns: map[string]*conn{}, effects: map[[2]string]map[string]functions.Effect{}}
+	s := &session{Pool: l.from.Pool(l.config.Timeout, l.config.Trace), l: l, who: whoAmI()}
 	s.begin()
 	return s
 }
 
+// forget closes the connection to a node, and forgets what was read there.
+func (s *session) forget(addr string) {
+	s.Drop(addr)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lists, addr)
+}
+
 // begin draws a new token, for a call or for a round of a watch.
-func (s *session) begin() { s.token = strings.ToLower(rand.Text()) }
+func (s *session) begin() {
+	s.token, s.effects = strings.ToLower(rand.Text()), map[[2]string]map[string]functions.Effect{}
+}
 
 func (s *session) tell(step protocol.Step) {
-	if s.l.steps != nil {
+	if s.l.config.Steps != nil {
 		step.Call = s.token
-		s.l.steps(step)
+		s.l.config.Steps(step)
 	}
 }
 
 // parts returns the parts of a text for a step, or nil if nobody wants to see the steps: it computes
 // several digests of whole texts.
 func (s *session) parts(t text.Text) map[string]protocol.Part {
-	if s.l.steps == nil {
+	if s.l.config.Steps == nil {
 		return nil
 	}
 	return protocol.Of(t)
 }
 
-func (s *session) conn(addr string) *conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.conns[addr]
-	if c == nil {
-		c = s.l.open(addr, s.timeout)
-		s.conns[addr] = c
-	}
-	return c
-}
-
-// drop closes the connection to a node, so that the next call dials again.
-func (s *session) drop(addr string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.conns[addr]; c != nil {
-		c.close()
-		delete(s.conns, addr)
-	}
-	delete(s.lists, addr)
-}
-
-// prune forgets the nodes that are not among members.
-func (s *session) prune(members []*member) {
-	s.mu.Lock()
-	gone := []string{}
-	for addr := range s.conns {
-		if !slices.ContainsFunc(members, func(m *member) bool { return m.shard.addr == addr }) && !slices.Contains(s.seeds, addr) {
-			gone = append(gone, addr)
-		}
-	}
-	s.mu.Unlock()
-	for _, addr := range gone {
-		s.drop(addr)
-	}
-}
-
 // libraries reads the libraries on a node whose names begin with ratelimit.
-func (s *session) libraries(ctx context.Context, m *member) ([]library, error) {
+func (s *session) libraries(ctx context.Context, m *member) ([]nodes.Library, error) {
 	const pattern = functions.Name + "*"
 	if s.lists == nil || m.leased {
-		return m.libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
+		return m.Libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
 	}
-	reply, err := m.do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", pattern)
+	reply, err := m.Do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", pattern)
 	if err != nil {
-		return nil, failure(m.conn, "FUNCTION LIST", err)
+		return nil, m.Failure("FUNCTION LIST", err)
 	}
 	list := fmt.Sprint(reply)
 	s.mu.Lock()
-	known := s.lists[m.shard.addr]
+	known := s.lists[m.Shard.Addr]
 	s.mu.Unlock()
 	if known != nil && known.list == list && (strings.Contains(list, " "+text.By) || known.uses < usesPerRead) {
 		known.uses++
 		m.source, m.text = known.source, known.parsed
 		return known.libraries, nil
 	}
-	found, err := m.libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
+	found, err := m.Libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
 	if err != nil {
 		return nil, err
 	}
 	known = &listed{list: list, libraries: found}
 	for _, l := range found {
-		if l.name == functions.Name {
-			if known.parsed, err = text.Parse(l.code); err == nil {
-				known.source = l.code
+		if l.Name == functions.Name {
+			if known.parsed, err = text.Parse(l.Code); err == nil {
+				known.source = l.Code
 			}
 		}
 	}
 	s.mu.Lock()
-	s.lists[m.shard.addr] = known
+	s.lists[m.Shard.Addr] = known
 	s.mu.Unlock()
 	return found, nil
-}
-
-func (s *session) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		c.close()
-	}
-	clear(s.conns)
 }
 
 // fleet is all primaries, sorted by address, and what a call makes of them.
@@ -158,6 +119,8 @@ type fleet struct {
 	goal    goal
 	members []*member // one for each of report.Nodes, or none if the nodes could not be found
 	report  Report
+
+	number, atMS int64 // of the deployment, and when it began by the leader's clock; 0 before it, and for a watch
 
 	joined text.Text // the join of the members' texts
 	next   text.Text // the same with the parts of the call
@@ -179,38 +142,42 @@ type goal struct {
 // look inspects every node, and determines what all of them should run. It writes nothing.
 func (s *session) look(ctx context.Context, g goal) *fleet {
 	f := &fleet{s: s, goal: g, want: g.own, report: Report{Wanted: g.own.Library}}
-	var shards []shard
-	f.report.Topology, shards, f.report.Nodes = s.find(ctx)
-	if len(f.report.Nodes) > 0 {
-		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return compareAddrs(a.Addr, b.Addr) })
+	var shards []nodes.Shard
+	var lost []nodes.Failed
+	f.report.Topology, shards, lost = s.Find(ctx)
+	if len(lost) > 0 {
+		for _, at := range lost {
+			f.report.Nodes = append(f.report.Nodes, failedNode(at))
+		}
+		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return nodes.CompareAddrs(a.Addr, b.Addr) })
 		return f
 	}
 	members := s.inspectAll(ctx, shards)
-	if f.report.Topology == Cluster {
+	if f.report.Topology == nodes.Cluster {
 		members = s.replaceReplicas(ctx, members)
 	}
 	f.set(members)
-	f.compose(0, 0)
+	f.compose()
 	f.checkNames(ctx, f.members)
 	return f
 }
 
 func (f *fleet) set(members []*member) {
-	slices.SortFunc(members, func(a, b *member) int { return compareAddrs(a.node.Addr, b.node.Addr) })
-	nodes := make([]Node, len(members))
+	slices.SortFunc(members, func(a, b *member) int { return nodes.CompareAddrs(a.node.Addr, b.node.Addr) })
+	list := make([]Node, len(members))
 	for i, m := range members {
-		nodes[i] = *m.node
-		m.node = &nodes[i]
+		list[i] = *m.node
+		m.node = &list[i]
 	}
-	f.members, f.report.Nodes = members, nodes
+	f.members, f.report.Nodes = members, list
 }
 
-func (s *session) inspectAll(ctx context.Context, shards []shard) []*member {
+func (s *session) inspectAll(ctx context.Context, shards []nodes.Shard) []*member {
 	members := make([]*member, len(shards))
 	for i, at := range shards {
-		members[i] = &member{conn: s.conn(at.addr), shard: at, s: s, node: &Node{}, unknown: map[string]bool{}}
+		members[i] = &member{Conn: s.Conn(at.Addr), Shard: at, s: s, node: &Node{}, unknown: map[string]bool{}}
 	}
-	each(members, func(m *member) { m.inspect(ctx) })
+	nodes.Each(members, func(m *member) { m.inspect(ctx) })
 	return members
 }
 
@@ -219,24 +186,24 @@ func (s *session) inspectAll(ctx context.Context, shards []shard) []*member {
 // replica stays if its primary is unknown, or is listed and also reports that it is a replica. The
 // report then shows that the keys have no primary.
 func (s *session) replaceReplicas(ctx context.Context, members []*member) []*member {
-	var missing []shard
+	var missing []nodes.Shard
 	listed := func(addr string) bool {
-		return slices.ContainsFunc(missing, func(m shard) bool { return m.addr == addr }) ||
+		return slices.ContainsFunc(missing, func(m nodes.Shard) bool { return m.Addr == addr }) ||
 			slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr })
 	}
-	isReplica := func(m *member) bool { return m.node.Err == nil && m.node.Role == Replica }
+	isReplica := func(m *member) bool { return m.node.Err == nil && m.node.Role == "replica" }
 	var kept []*member
 	for _, m := range members {
 		primary := ""
 		if isReplica(m) {
-			primary = m.primaryOf(ctx)
+			primary = m.PrimaryOf(ctx)
 		}
 		if primary == "" || slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == primary && isReplica(m) }) {
 			kept = append(kept, m)
 			continue
 		}
 		if !listed(primary) {
-			missing = append(missing, shard{addr: primary, slots: m.slots})
+			missing = append(missing, nodes.Shard{Addr: primary, Slots: m.Slots})
 		}
 	}
 	return append(kept, s.inspectAll(ctx, missing)...)
@@ -245,17 +212,17 @@ func (s *session) replaceReplicas(ctx context.Context, members []*member) []*mem
 // newcomers rediscovers the primaries of a cluster, adds the new ones to the fleet, and returns
 // them.
 func (f *fleet) newcomers(ctx context.Context) []*member {
-	if f.report.Topology != Cluster {
+	if f.report.Topology != nodes.Cluster {
 		return nil
 	}
-	_, shards, failed := f.s.find(ctx)
+	_, shards, failed := f.s.Find(ctx)
 	if len(failed) > 0 {
 		return nil
 	}
 	known := func(addr string) bool {
 		return slices.ContainsFunc(f.members, func(m *member) bool { return m.node.Addr == addr })
 	}
-	shards = slices.DeleteFunc(shards, func(at shard) bool { return known(at.addr) })
+	shards = slices.DeleteFunc(shards, func(at nodes.Shard) bool { return known(at.Addr) })
 	more := f.s.replaceReplicas(ctx, f.s.inspectAll(ctx, shards))
 	more = slices.DeleteFunc(more, func(m *member) bool { return known(m.node.Addr) })
 	if len(more) > 0 {
@@ -280,40 +247,13 @@ func (f *fleet) err(op string) error {
 // exclude each other, because each takes the leases of all nodes.
 func (f *fleet) leader() *member {
 	return slices.MinFunc(f.members, func(a, b *member) int {
-		if d := a.lowest() - b.lowest(); d != 0 {
+		if d := a.Lowest() - b.Lowest(); d != 0 {
 			return d
 		}
-		return compareAddrs(a.node.Addr, b.node.Addr)
+		return nodes.CompareAddrs(a.node.Addr, b.node.Addr)
 	})
 }
 
 func (f *fleet) filter(keep func(*member) bool) []*member {
 	return slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return !keep(m) })
-}
-
-// most is the maximum number of nodes that are processed at the same time.
-const most = 16
-
-// each calls f for every item, several at a time, and waits until all calls have returned.
-func each[T any](items []T, f func(T)) {
-	results(items, func(item T) struct{} {
-		f(item)
-		return struct{}{}
-	})
-}
-
-// results is like each. It returns what f returned, in the order of items.
-func results[T, R any](items []T, f func(T) R) []R {
-	list := make([]R, len(items))
-	var wg sync.WaitGroup
-	turn := make(chan struct{}, most)
-	for i, item := range items {
-		turn <- struct{}{}
-		wg.Go(func() {
-			list[i] = f(item)
-			<-turn
-		})
-	}
-	wg.Wait()
-	return list
 }

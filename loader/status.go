@@ -24,15 +24,15 @@ func (l *Loader) Status(ctx context.Context, build Build) (Report, error) {
 		}
 	}
 	s := l.session()
-	defer s.close()
+	defer s.Close()
 	f := s.look(ctx, g)
 	if part := f.joined.Parts[""]; build == nil && part.Number == 0 && part.Value != "" {
-		f.want, f.report.Wanted = artifact{}, Library{} // no deployment put the library there
+		f.want, f.report.Wanted = artifact{}, text.Library{} // no deployment put the library there
 		f.show(f.members)
 	}
 	for _, m := range f.members {
-		if m.node.State == Same && m.node.Role == Primary && !text.Equal(m.text, f.joined) {
-			f.report.Notes = append(f.report.Notes, m.fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost the record of its deployment"))
+		if m.node.State == Same && m.node.Role == "primary" && !text.Equal(m.text, f.joined) {
+			f.report.Notes = append(f.report.Notes, m.Fail("FUNCTION LIST", ErrNoRecord, nil, "call Deploy to copy it from the other nodes", "runs the build and has lost the record of its deployment"))
 		}
 	}
 	return f.report, f.err(opStatus)
@@ -44,19 +44,19 @@ type Deployment struct {
 	text.Entry
 }
 
-// History returns the last deployments, the latest first. With [WithNamespace], these are the
+// History returns the last deployments, the latest first. With Config.Namespace, these are the
 // deployments of that namespace, otherwise those of all. The nodes remember the last ten of each
 // namespace. History fails if a node cannot be inspected.
 func (l *Loader) History(ctx context.Context) ([]Deployment, error) {
 	s := l.session()
-	defer s.close()
+	defer s.Close()
 	f := s.look(ctx, goal{})
 	if err := f.err(opStatus); err != nil {
 		return nil, err
 	}
 	var list []Deployment
 	for namespace, part := range f.joined.Parts {
-		if l.namespace != "" && namespace != l.namespace {
+		if l.config.Namespace != "" && namespace != l.config.Namespace {
 			continue
 		}
 		for _, e := range part.Log {

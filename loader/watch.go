@@ -2,13 +2,13 @@ package loader
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
@@ -34,24 +34,14 @@ const (
 
 // Event is a change that a watch has seen on one node.
 type Event struct {
-	Time time.Time
-	Kind EventKind
-	Node Node   // the node after the event
-	Text string // a sentence that describes the event
-	Err  error  // why the node was left unchanged, or what failed: an [*Error], or nil
+	Time time.Time `json:"time"`
+	Kind EventKind `json:"event"`
+	Text string    `json:"text"` // a sentence that describes the event
+	Node Node      `json:"node"` // the node after the event
+	Err  error     `json:"-"`    // why the node was left unchanged, or what failed: a [*nodes.Error], or nil
 }
 
-// MarshalJSON encodes e. The node contains the error; see [Node.MarshalJSON].
-func (e Event) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Time time.Time `json:"time"`
-		Kind EventKind `json:"event"`
-		Text string    `json:"text"`
-		Node Node      `json:"node"`
-	}{e.Time, e.Kind, e.Text, e.Node})
-}
-
-// Watch inspects every primary repeatedly (see [WithInterval]) until ctx is done. It loads what was
+// Watch inspects every primary repeatedly (see Config.Interval) until ctx is done. It loads what was
 // deployed last on primaries that lost it or never had it, for example after FUNCTION FLUSH, after
 // a restart without persistence, or on a shard that joined. It rediscovers the primaries each time.
 // It calls report for each node at the beginning, and then for each change that it sees. It never
@@ -69,7 +59,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //
 // The watch notices a missing library or a new deployment in the next round. If a library was
 // loaded without a deployment, the watch may need about ten rounds to notice, because it does not
-// read the source code in every round. A step takes at most a second, even if [WithTimeout] allows
+// read the source code in every round. A step takes at most a second, even if Config.Timeout allows
 // more, so that a node that hangs does not delay the repair of other nodes.
 func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) error {
 	file, err := l.readBuild(build)
@@ -80,13 +70,13 @@ func (l *Loader) Watch(ctx context.Context, build Build, report func(Event)) err
 		return errors.New("loader.Watch: the function report is nil; pass one")
 	}
 	w := l.watch(file, report)
-	defer w.s.close()
+	defer w.s.Close()
 	for {
 		w.round(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.clock.after(l.interval):
+		case <-l.config.clock.after(l.config.Interval):
 		}
 	}
 }
@@ -105,7 +95,7 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 			left = append(left, e.Err)
 		}
 	})
-	defer w.s.close()
+	defer w.s.Close()
 	w.round(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -116,20 +106,20 @@ func (l *Loader) Repair(ctx context.Context, build Build) error {
 // Healer returns a function for client.WithHealer. If a server has lost the library, the function
 // repairs it as [Loader.Repair] does. An application with an old build therefore never replaces a
 // newer one. The function succeeds if that server has the library afterwards, even if another server
-// of the cluster is unreachable. It fails with [ErrNoLibrary] if [Loader.Delete] has deleted the library.
-func Healer(build Build, opts ...Option) func(context.Context, redis.UniversalClient) error {
+// of the cluster is unreachable. It fails with [nodes.ErrNoLibrary] if [Loader.Delete] has deleted the library.
+func Healer(build Build, c Config) func(context.Context, redis.UniversalClient) error {
 	return func(ctx context.Context, server redis.UniversalClient) error {
-		l, err := New(server, opts...)
+		l, err := New(server, c)
 		if err != nil {
 			return err
 		}
 		err = l.Repair(ctx, build)
-		if err != nil && !errors.Is(err, ErrUnreachable) {
+		if err != nil && !errors.Is(err, nodes.ErrUnreachable) {
 			return err
 		}
 		found := server.FCallRO(ctx, "ratelimit_info", nil).Err()
-		if err == nil && isReply(found, "ERR Function not found") {
-			return &Error{Class: ErrNoLibrary, Problem: "the library was deleted from the servers, and a healer does not bring it back", Remedy: "call Deploy"}
+		if err == nil && nodes.IsReply(found, "ERR Function not found") {
+			return &nodes.Error{Class: nodes.ErrNoLibrary, Problem: "the library was deleted from the servers, and a healer does not bring it back", Remedy: "call Deploy"}
 		}
 		// Another server may be unreachable. The caller asks only for this one.
 		if _, ok := server.(*redis.Client); ok && found == nil {
@@ -157,7 +147,7 @@ type sight struct {
 
 func (l *Loader) watch(file goal, report func(Event)) *watch {
 	w := &watch{s: l.session(), file: file, report: report, seen: map[string]*sight{}}
-	w.s.timeout = min(w.s.timeout, time.Second)
+	w.s.Timeout = min(w.s.Timeout, time.Second)
 	w.s.lists = map[string]*listed{}
 	return w
 }
@@ -181,7 +171,7 @@ func (w *watch) fill(joined text.Text) text.Text {
 	return filled
 }
 
-// round inspects all nodes once, and makes them equal.
+// round is rule 11: it inspects all nodes once, and makes them equal.
 func (w *watch) round(ctx context.Context) {
 	w.s.begin()
 	f := w.s.look(ctx, goal{own: w.file.own, fill: w.fill})
@@ -197,8 +187,8 @@ func (w *watch) round(ctx context.Context) {
 	w.prune(f.members)
 	var sound []*member // those that the watch can read and write
 	for _, m := range f.members {
-		if m.node.Role == Replica || errors.Is(m.node.Err, ErrUnreachable) {
-			w.s.drop(m.shard.addr) // a Sentinel client finds the new primary when it reconnects
+		if m.node.Role == "replica" || errors.Is(m.node.Err, nodes.ErrUnreachable) {
+			w.s.forget(m.Shard.Addr) // a Sentinel client finds the new primary when it reconnects
 		}
 		if m.node.Err == nil && together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})) == nil {
 			sound = append(sound, m)
@@ -215,17 +205,17 @@ func (w *watch) round(ctx context.Context) {
 		return
 	}
 	defer g.release(ctx)
-	each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
-	g.compose(0, 0)
+	nodes.Each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
+	g.compose()
 	g.checkNames(ctx, g.members)
-	w.s.tell(protocol.Step{Op: protocol.Number, Text: w.s.parts(g.next)})
+	w.s.tell(protocol.Step{Op: protocol.Number, Nodes: g.addrs(), Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
-	each(lost, func(m *member) {
+	nodes.Each(lost, func(m *member) {
 		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)
 		if err := m.read(ctx); m.node.Err == nil && err != nil {
 			m.node.Err = err
 		} else if m.node.Err == nil && g.behind(m) {
-			m.node.Err = overwritten(m.conn)
+			m.node.Err = overwritten(m.Conn)
 		}
 	})
 	g.show(g.members)
@@ -271,19 +261,21 @@ func (w *watch) lease(ctx context.Context, f *fleet, members []*member) *fleet {
 	return nil
 }
 
-// prune forgets the nodes that are gone.
+// prune forgets the nodes that are gone: their connections, what was read there, and their sights.
 func (w *watch) prune(members []*member) {
-	w.s.prune(members)
-	for addr := range w.seen {
-		if !slices.ContainsFunc(members, func(m *member) bool { return m.node.Addr == addr }) {
-			delete(w.seen, addr)
-		}
+	reached, addrs := map[string]bool{}, map[string]bool{} // a Sentinel client has one address to reach, and several nodes behind it
+	for _, m := range members {
+		reached[m.Shard.Addr], addrs[m.node.Addr] = true, true
 	}
+	w.s.Prune(func(addr string) bool { return reached[addr] })
+	maps.DeleteFunc(w.s.lists, func(addr string, _ *listed) bool { return !reached[addr] })
+	maps.DeleteFunc(w.seen, func(addr string, _ *sight) bool { return !addrs[addr] })
 }
 
 // due returns the members that should be repaired now, and reports what it sees of the others.
 func (w *watch) due(ctx context.Context, f *fleet) []*member {
-	now := w.s.l.clock.now()
+	now := w.s.l.config.clock.now()
+	f.tryChanges()
 	return f.filter(func(m *member) bool {
 		n, s := m.node, w.sight(m.node.Addr)
 		switch {
@@ -294,7 +286,7 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 			w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
 			return false
 		}
-		if refusal := together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})); refusal != nil {
+		if refusal := together(append(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true}), f.misfit(m))); refusal != nil {
 			w.say(Event{Kind: Left, Node: *n, Err: refusal})
 			return false
 		}
@@ -329,7 +321,7 @@ func (w *watch) account(m *member, want artifact) {
 	}
 	s.finding = before.Digest
 	s.loads++
-	s.notUntil = w.s.l.clock.now()
+	s.notUntil = w.s.l.config.clock.now()
 	if s.loads > 2 || m.node.Err != nil {
 		s.notUntil = s.notUntil.Add(min(time.Minute, 500*time.Millisecond<<min(s.loads, 10)))
 	}
@@ -373,15 +365,15 @@ func (w *watch) say(e Event) {
 		return
 	}
 	s.said = said
-	e.Time = w.s.l.clock.now()
+	e.Time = w.s.l.config.clock.now()
 	w.report(e)
 }
 
 // left returns the reason why a watch leaves a node as it is.
-func (m *member) left(class error, remedy, because string) *Error {
+func (m *member) left(class error, remedy, because string) *nodes.Error {
 	what := "has no library"
 	if m.node.State == Different {
 		what = "runs " + m.node.Running.String()
 	}
-	return m.fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
+	return m.Fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
 }

@@ -1,10 +1,13 @@
 package loader_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -14,7 +17,7 @@ import (
 func watchOf(t *testing.T, addr string, build loader.Build) func(kind loader.EventKind, times int, class error) {
 	t.Helper()
 	clock := newTestClock()
-	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build)
+	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), every(time.Millisecond)), build)
 	clock.asleep(t)
 	return func(kind loader.EventKind, times int, class error) {
 		t.Helper()
@@ -76,3 +79,34 @@ func TestWatchRemembersADeletion(t *testing.T) {
 var otherText = strings.TrimSpace(`
 #!lua name=ratelimit
 redis.register_function('mine', function() return 1 end)`)
+
+// A watch forgets all that it knows of a node that is gone: its connection, what it has read there
+// (half a megabyte), and its sight.
+func TestWatchForgetsNodesThatAreGone(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, buildA, loader.Options{}))
+	nodes := f.addrs
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		var slots []redis.ClusterSlot
+		for i, addr := range nodes {
+			slots = append(slots, redis.ClusterSlot{Start: i, End: i, Nodes: []redis.ClusterNode{{Addr: addr}}})
+		}
+		return slots, nil
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	round, end, err := loader.Rounds(newLoader(t, rdb), buildA)
+	require(t, err)
+	t.Cleanup(end)
+	if reads, sights := round(ctx); reads != 3 || sights != 3 {
+		t.Errorf("%d reads, %d sights of three nodes", reads, sights)
+	}
+	gone := at(t, f.addrs[2])
+	clients := func() int { return strings.Count(must[string](t)(gone.ClientList(ctx).Result()), "id=") }
+	before := clients()
+	nodes = f.addrs[:2]
+	if reads, sights := round(ctx); reads != 2 || sights != 2 {
+		t.Errorf("%d reads, %d sights of two nodes", reads, sights)
+	}
+	eventually(t, "the connections are closed", func() bool { return clients() < before })
+}

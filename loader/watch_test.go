@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // watching runs a watch and collects its events.
@@ -74,7 +75,7 @@ func TestWatchRepairsWhatIsLost(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
-	l := newLoader(t, f.ring, loader.WithInterval(often))
+	l := newLoader(t, f.ring, every(often))
 	must[loader.Report](t)(l.Deploy(ctx, one, loader.Options{}))
 	afterOne := texts(t, f.addrs[1])
 	must[loader.Report](t)(l.Deploy(ctx, two, loader.Options{}))
@@ -118,7 +119,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	one, two := version("0.1.0", "000000000001"), version("0.1.0", "000000000002")
-	l := newLoader(t, f.ring, loader.WithInterval(often))
+	l := newLoader(t, f.ring, every(often))
 	must[loader.Report](t)(l.Deploy(ctx, one, loader.Options{}))
 	w := startWatch(t, l, one)
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
@@ -135,14 +136,14 @@ func TestWatchNeverGoesBack(t *testing.T) {
 	// deployment.
 	newest := version("0.2.0", "000000000005")
 	alone, _ := startRedis(t)
-	single := newLoader(t, at(t, alone), loader.WithInterval(often))
+	single := newLoader(t, at(t, alone), every(often))
 	for _, tt := range []struct {
 		text string
 		want error
 	}{
 		{string(newest), nil},
 		{string(version("0.0.1", "000000000006")), nil},
-		{otherText, loader.ErrForeign},
+		{otherText, nodes.ErrForeign},
 	} {
 		require(t, at(t, alone).FunctionLoadReplace(ctx, tt.text).Err())
 		t.Run("", func(t *testing.T) {
@@ -166,7 +167,7 @@ func TestWatchDoesNotFight(t *testing.T) {
 	clock := newTestClock()
 	older, _ := older(t)
 	must[loader.Report](t)(newLoader(t, at(t, addr)).Deploy(t.Context(), build(t), loader.Options{}))
-	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond)), build(t))
+	w := startWatch(t, newLoader(t, at(t, addr), clock.option(), every(time.Millisecond)), build(t))
 	repairs := 0
 	repaired := func(when string, wanted int) {
 		t.Helper()
@@ -214,8 +215,8 @@ func TestWatchWaitsAfterAFailure(t *testing.T) {
 	addr, _ := startRedis(t)
 	clock := newTestClock()
 	var tries atomic.Int64
-	l := newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond), loader.WithTrace(func(s loader.Step) {
-		if strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+	l := newLoader(t, at(t, addr), clock.option(), every(time.Millisecond), trace(func(_, command string) {
+		if strings.HasPrefix(command, "FUNCTION LOAD ratelimit_lease_") {
 			tries.Add(1)
 		}
 	}))
@@ -255,8 +256,8 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	now := must[time.Time](t)(at(t, f.addrs[0]).Time(ctx).Result())
 	clock := newTestClock()
 	comes := false
-	l := newLoader(t, f.ring, clock.option(), loader.WithInterval(time.Millisecond), loader.WithTrace(func(s loader.Step) {
-		if comes && strings.HasPrefix(s.Command, "FUNCTION LOAD ratelimit_lease_") {
+	l := newLoader(t, f.ring, clock.option(), every(time.Millisecond), trace(func(_, command string) {
+		if comes && strings.HasPrefix(command, "FUNCTION LOAD ratelimit_lease_") {
 			comes = false
 			put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
 		}
@@ -292,14 +293,14 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 func TestWatchOfNoServer(t *testing.T) {
 	addr, stop := startRedis(t)
 	clock := newTestClock()
-	l := newLoader(t, at(t, addr), clock.option(), loader.WithInterval(time.Millisecond))
+	l := newLoader(t, at(t, addr), clock.option(), every(time.Millisecond))
 	w := startWatch(t, l, build(t))
 	clock.asleep(t)
 	stop()
 	for range 2 {
 		clock.round(t, time.Millisecond)
 	}
-	if n, e := w.count(addr, loader.Failed); n != 1 || !errors.Is(e.Err, loader.ErrUnreachable) {
+	if n, e := w.count(addr, loader.Failed); n != 1 || !errors.Is(e.Err, nodes.ErrUnreachable) {
 		t.Errorf("%d times, %s", n, e.Text)
 	}
 	_, port := hostPort(addr)
@@ -329,13 +330,13 @@ func TestWatchGoesOnAfterFailures(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
 	b := build(t)
-	l := newLoader(t, f.ring, loader.WithInterval(often))
+	l := newLoader(t, f.ring, every(often))
 	must[loader.Report](t)(l.Deploy(ctx, b, loader.Options{}))
 	w := startWatch(t, l, b)
 	w.waitFor(t, f.addrs[2], loader.InStep, 1)
 	require(t, at(t, f.addrs[0]).ConfigSet(ctx, "maxmemory", "1").Err())
 	onEach(t, f.addrs[:2], "FUNCTION", "FLUSH")
-	if e := w.waitFor(t, f.addrs[0], loader.Failed, 1); !errors.Is(e.Err, loader.ErrOutOfMemory) {
+	if e := w.waitFor(t, f.addrs[0], loader.Failed, 1); !errors.Is(e.Err, nodes.ErrNotWritable) {
 		t.Error(e.Text)
 	}
 	w.waitFor(t, f.addrs[1], loader.Repaired, 1)
@@ -365,7 +366,7 @@ func TestWatchRefuses(t *testing.T) {
 func TestWatchLooksAgainBeforeItLoads(t *testing.T) {
 	f := startThree(t, redis.Options{})
 	ctx := t.Context()
-	l := newLoader(t, f.ring, loader.WithInterval(often))
+	l := newLoader(t, f.ring, every(often))
 	one := version("0.1.0", "000000000001")
 	must[loader.Report](t)(l.Deploy(ctx, one, loader.Options{}))
 	w := startWatch(t, l, one)

@@ -211,7 +211,7 @@ func TestLongKeys(t *testing.T) {
 // single command cannot change so many.
 func TestManyLeasesAreCut(t *testing.T) {
 	server := offline{start(t)}
-	words := []string{"ZADD", "k"}
+	words := []string{"ZADD", "k", "-30000", "length"}
 	for i := range 1500 {
 		words = append(words, "1700000060000", "lease:"+strconv.Itoa(i))
 	}

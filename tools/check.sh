@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run this before each commit. It checks formatting, go vet and the built library. It also runs the
 # tests that the changes since the last commit can affect and that need no server: those of the
-# changed packages, and of the packages that depend on them. It vets other modules if they changed.
+# changed packages, and of the packages that depend on them.
 # Only make test runs the blocks in the documents (tools/docs, tools/ci).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,14 +24,11 @@ if grep -q '^functions/' <<<"$changed"; then
 	luac5.1 -p functions/ratelimit.lua
 	luacheck --no-color --quiet functions/ratelimit.lua
 fi
-go vet ./...
-for module in $(git ls-files '*/go.mod' | xargs -n 1 dirname); do
-	if grep -q "^$module/.*\.go$" <<<"$changed"; then (cd "$module" && go vet ./...); fi
-done
+go vet work
 
 # A file belongs to the package in the nearest directory above it. For example, vectors belong to functions.
-root=$(go list -m)
-packages=$(go list ./...)
+root=github.com/ratelimit-functions/ratelimit
+packages=$(go list work)
 touched=()
 while read -r file; do
 	for ((dir = 1; dir; )); do
@@ -48,10 +45,10 @@ done <<<"$changed"
 }
 
 # slow lists the packages whose tests need a server or build everything.
-slow=$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -F "$root/internal/redistest" | cut -d ' ' -f 1)
+slow=$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' work | grep -F "$root/internal/redistest" | cut -d ' ' -f 1)
 slow+=$'\n'$(printf '%s\n' "$root/tools" "$root/tools/docs" "$root/tools/ci")
 affected=$(
-	go list -test -f '{{.ImportPath}} {{join .Deps " "}} ' ./... | grep -F "$(printf ' %s \n' "${touched[@]}")" |
+	go list -test -f '{{.ImportPath}} {{join .Deps " "}} ' work | grep -F "$(printf ' %s \n' "${touched[@]}")" |
 		cut -d ' ' -f 1 | sed -E 's/(_test|\.test)$//' | grep -vFx "$slow" || true
 )
 go test -p 4 $(printf '%s\n' "${touched[@]}" $affected | sort -u | grep -Fx "$packages")

@@ -6,13 +6,13 @@
 #   PACKAGE=client                    a directory of any module of the project, with the directories below it
 #   FILES="bounded.go breaker.go"     only these files of PACKAGE; without it, all
 #
-# Changes that no caller can see are listed in tools/lint/equivalent.tsv: file, kind of change, line
+# Changes that no caller can see are listed in tools/mutate/equivalent-go.tsv: file, kind of change, line
 # and reason, separated by tabs. An entry is valid as long as its file has that line. The exit code
 # is 1 if any other change survives.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-list=$root/tools/lint/equivalent.tsv
+list=$root/tools/mutate/equivalent-go.tsv
 build=$root/.build
 package=${PACKAGE:?"PACKAGE is empty; name a folder, such as PACKAGE=client"}
 package=${package%/}
@@ -22,16 +22,15 @@ package=${package%/}
 	exit 1
 }
 mkdir -p "$build"
-(cd tools/lint && go build -o "$build/gremlins" github.com/go-gremlins/gremlins/cmd/gremlins)
+tools/install.sh gremlins
 module=$(dirname "$(cd "$package" && go env GOMOD)")
 
-# The module may replace the root module by a relative path. Use an absolute path instead, which
-# also works in the copy.
-if grep -q '^replace' "$module/go.mod"; then
-	cp "$module/go.mod" "$build/mutate.mod"
-	cp "$module/go.sum" "$build/mutate.sum"
-	go mod edit -replace "github.com/ratelimit-functions/ratelimit=$root" "$build/mutate.mod"
-	export GOFLAGS="${GOFLAGS:-} -modfile=$build/mutate.mod"
+# In the copy, go.work would name the original module. So the copy uses what tools/tidy.sh writes: the module's
+# go.mod with the project's other modules replaced by their directories.
+if [ "$module" != "$root" ]; then
+	tools/tidy.sh --check
+	GOWORK=off
+	export GOWORK GOFLAGS="${GOFLAGS:-} -modfile=$build/tidy/${module#"$root/"}/replaced.mod"
 fi
 
 # gremlins stops the tests after ten times their usual duration. It measures that duration in a run without

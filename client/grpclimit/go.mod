@@ -2,7 +2,13 @@ module github.com/ratelimit-functions/ratelimit/client/grpclimit
 
 go 1.26.0
 
-replace github.com/ratelimit-functions/ratelimit => ../../
+require (
+	github.com/ratelimit-functions/ratelimit v0.1.0
+	go.uber.org/goleak v1.3.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
@@ -16,12 +22,4 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-)
-
-require (
-	github.com/ratelimit-functions/ratelimit v0.1.0
-	go.uber.org/goleak v1.3.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
-	google.golang.org/grpc v1.85.0
-	google.golang.org/protobuf v1.36.12
 )

@@ -2,7 +2,16 @@ module github.com/ratelimit-functions/ratelimit/client/otellimit
 
 go 1.26.0
 
-replace github.com/ratelimit-functions/ratelimit => ../../
+require (
+	github.com/ratelimit-functions/ratelimit v0.1.0
+	github.com/sony/gobreaker/v2 v2.4.0
+	go.opentelemetry.io/otel v1.44.0
+	go.opentelemetry.io/otel/metric v1.44.0
+	go.opentelemetry.io/otel/sdk v1.44.0
+	go.opentelemetry.io/otel/sdk/metric v1.44.0
+	go.opentelemetry.io/otel/trace v1.44.0
+	go.uber.org/goleak v1.3.0
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
@@ -17,15 +26,4 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-)
-
-require (
-	github.com/ratelimit-functions/ratelimit v0.1.0
-	github.com/sony/gobreaker/v2 v2.4.0
-	go.opentelemetry.io/otel v1.44.0
-	go.opentelemetry.io/otel/metric v1.44.0
-	go.opentelemetry.io/otel/sdk v1.44.0
-	go.opentelemetry.io/otel/sdk/metric v1.44.0
-	go.opentelemetry.io/otel/trace v1.44.0
-	go.uber.org/goleak v1.3.0
 )

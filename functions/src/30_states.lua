@@ -120,8 +120,8 @@ end
 function states.owner(head)
   local name, text = string.match(head, '^([%a_]+):(.*)$')
   local named = algorithms[name]
-  if named and named.prefix then
-    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and (named.stored_as or named) or nil
+  if named and named.prefix == name .. ':' then
+    return (string.find(text, '^:%d+:') or string.find(text, named.shape)) and named or nil
   end
   for _, algorithm in pairs(algorithms) do
     local holds = algorithm.holds

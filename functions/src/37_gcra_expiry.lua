@@ -137,7 +137,7 @@ local function load_found(key, limit, at, cost, found)
     debt, forced = debt_in(unmarked(value), found.left, ticks), true
   end
   if not debt then
-    debt, forced = gcra_value.left(key, found.from, value)
+    debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
   fill_in(at, limit.rate, debt, nil, cost, nil, forced)

@@ -30,17 +30,16 @@ function gcra_value.save(state)
   return string.format('%d', us) .. mark, clock.ceil_ms(us)
 end
 
--- convert implements the function convert of src/35_packed.lua, for values that do not begin with
--- "gcra:". Versions before 0.1.0 wrote "leaky_bucket:" instead. For all other values, the TAT is
--- the key's expiry.
+-- convert implements the function convert of src/35_packed.lua, for the values of
+-- src/37_gcra_expiry.lua. The TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
-  return string.match(value, '^leaky_bucket:(.*)') or string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
+  return string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
 
 -- left returns the time in ms until the first rate of a value is full, and whether the rate has a marked
 -- debt. The value begins at byte `from`.
-function gcra_value.left(key, from, value)
-  local text = packed.first_text(key, from, string.match(value, '^[%a_]+:'))
+function gcra_value.left(key, from)
+  local text = packed.first_text(key, from, 'gcra:')
   local us, plus, _, mark = string.match(text, TEXT)
   if not us then return 0, false end
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK

@@ -65,7 +65,7 @@
 --   spend     function(state, units): charges a state that was full. The default is charge
 --   delays    true if charge also sets delay of the state
 --   stored_as the algorithm whose states it stores, if they are not its own
---   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on
+--   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on. Not used with stored_as
 --   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
 --             writes values that do not begin with prefix
 --   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and

@@ -159,8 +159,6 @@ local function read(key, limit, id)
   else
     err = leases.check(key)
     if err then return nil, err end
-    -- an older build, which recorded no lengths, may have written the set
-    if redis.call('ZCOUNT', key, '-inf', '(0') == 0 then set.length = limit.lease end
   end
   if set.blocked % 1 ~= 0 then return nil, errors.unusable(key, NO_LEASES) end
   return limit

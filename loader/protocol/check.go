@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -10,15 +11,24 @@ import (
 // It returns an error that names the broken rule of PROTOCOL.md.
 func Check(steps []Step) error {
 	var order []string
-	calls := map[string][]Step{}
+	calls, shown := map[string][]Step{}, map[Part]string{}
 	for _, s := range steps {
+		if s.Op == Read || s.Op == Undo || s.Op == Number && s.Number > 0 {
+			for _, part := range s.Text {
+				if by := shown[part]; by != "" && by != s.Call {
+					shown[part] = several
+				} else {
+					shown[part] = s.Call
+				}
+			}
+		}
 		if calls[s.Call] == nil {
 			order = append(order, s.Call)
 		}
 		calls[s.Call] = append(calls[s.Call], s)
 	}
 	for _, token := range order {
-		c := call{token: token, nodes: map[string]*node{}}
+		c := call{token: token, nodes: map[string]*node{}, shown: shown}
 		for i, s := range calls[token] {
 			if err := c.step(s); err != nil {
 				return fmt.Errorf("step %d of the call %s, %s %s: %w", i, token, s.Op, s.Addr, err)
@@ -27,6 +37,8 @@ func Check(steps []Step) error {
 	}
 	return nil
 }
+
+const several = "several"
 
 // call is the state of a call after some of its steps.
 type call struct {
@@ -37,6 +49,7 @@ type call struct {
 	joined     map[string][]Part // the highest parts that the call read before the step Number
 	highest    int64
 	hasWritten bool
+	shown      map[Part]string // the call that deployed or read a part, or several
 }
 
 // node is what a call knows of a node.
@@ -50,8 +63,8 @@ type node struct {
 	fenced  map[string]bool // names
 }
 
-func broken(rule int, format string, args ...any) error {
-	return fmt.Errorf("rule %d is broken: %s", rule, fmt.Sprintf(format, args...))
+func broken(r rule, format string, args ...any) error {
+	return fmt.Errorf("rule %d, %s, is broken: %s", r, rules[r].name, fmt.Sprintf(format, args...))
 }
 
 // step applies a step, and checks the rules that concern it.
@@ -68,18 +81,19 @@ func (c *call) step(s Step) error {
 		n.leased, n.checked, n.fits, n.read = true, c.number != nil, c.number == nil, nil
 	case Checked:
 		if !n.leased {
-			return broken(7, "the lease was not taken")
+			return broken(ruleWrite, "the lease was not taken")
 		}
 		n.checked = true
 	case TakeOver:
 		if !n.fenced[s.Name] || !n.fenced[s.Name+UndoSuffix] {
-			return broken(10, "the lease of %s was taken over without fences", s.Name)
+			return broken(ruleFence, "the lease of %s was taken over without fences", s.Name)
 		}
 	case Fence:
 		n.fenced[s.Name] = true
 		delete(n.open, s.Name)
 	case Read:
-		n.read = s.Text
+		n.read = map[string]Part{} // not nil: JSON omits a text without parts
+		maps.Copy(n.read, s.Text)
 		if c.number == nil {
 			c.highest = max(c.highest, s.Highest)
 		} else if !n.fits {
@@ -91,14 +105,14 @@ func (c *call) step(s Step) error {
 		return c.write(n, s)
 	case Wrote, Refused:
 		if !n.written[s.Name] {
-			return broken(7, "%s was not written", s.Name)
+			return broken(ruleWrite, "%s was not written", s.Name)
 		}
 		delete(n.open, s.Name)
 	case Undo:
 		return c.begunUndo(s)
 	case Release:
 		if len(n.open) > 0 {
-			return broken(10, "the lease is released without a fence, and the outcome of a write is not known")
+			return broken(ruleFence, "the lease is released without a fence, and the outcome of a write is not known")
 		}
 		n.leased, n.checked = false, false
 	case End:
@@ -109,49 +123,69 @@ func (c *call) step(s Step) error {
 	return nil
 }
 
-// chose checks the text that a call has made, by the rules 3 to 6 and 11.
+// chose checks the text that a call has made, by the rules 2 to 6, 11 and 12.
 func (c *call) chose(s Step) error {
 	if c.hasWritten {
-		return broken(4, "something was written before")
+		return broken(ruleRead, "something was written before")
 	}
 	c.number, c.joined = &s, map[string][]Part{}
-	for addr, n := range c.nodes {
+	for _, addr := range s.Nodes {
+		n := c.nodes[addr]
 		switch {
-		case !n.leased && n.read != nil && s.Number == 0:
-			continue // the watch does not reach it
-		case !n.leased:
-			return broken(3, "%s was not leased", addr)
+		case n == nil || !n.leased:
+			return broken(ruleLease, "%s was not leased", addr)
 		case n.read == nil:
-			return broken(4, "%s was not read under the lease", addr)
+			return broken(ruleRead, "%s was not read under the lease", addr)
 		}
 		for namespace, part := range n.read {
 			c.joined[namespace] = higher(c.joined[namespace], part)
 		}
 	}
 	if s.Number > 0 && s.Number != max(c.highest+1, s.ClockMS) {
-		return broken(5, "the number is %d, and the highest is %d and the clock %d", s.Number, c.highest, s.ClockMS)
+		return broken(ruleNumber, "the number is %d, and the highest is %d and the clock %d", s.Number, c.highest, s.ClockMS)
+	}
+	r := ruleJoin
+	if s.Number == 0 {
+		r = ruleWatch
 	}
 	for namespace, parts := range c.joined {
 		if slices.Contains(s.Mine, namespace) {
 			continue
 		}
 		if part := s.Text[namespace]; !slices.Contains(parts, part) && (s.Number > 0 || parts[0].Number > 0) {
-			return broken(2, "the part of %q is not the highest", namespace)
+			return broken(r, "the part of %q is not the highest", namespace)
 		}
 	}
 	for namespace, part := range s.Text {
 		old := c.joined[namespace]
 		switch {
 		case slices.Contains(s.Mine, namespace):
-			if part.Number != s.Number {
-				return broken(5, "the part of %q has number %d", namespace, part.Number)
+			if err := c.changes(s, namespace, part, old); err != nil {
+				return err
 			}
-			if part.Replaced != "" && !slices.ContainsFunc(old, func(p Part) bool { return p.Value == part.Replaced }) {
-				return broken(6, "the part of %q does not keep what it replaced", namespace)
-			}
-		case len(old) == 0 && s.Number > 0:
-			return broken(2, "no node has the part of %q", namespace)
+		case len(old) > 0 && slices.Contains(old, part):
+		case s.Number > 0:
+			return broken(ruleJoin, "no node has the part of %q", namespace)
+		case part.Number > 0 && (c.shown[part] == "" || c.shown[part] == c.token):
+			return broken(ruleWatch, "nobody has deployed the part of %q", namespace)
 		}
+	}
+	return nil
+}
+
+// changes checks a part that a call changes.
+func (c *call) changes(s Step, namespace string, part Part, old []Part) error {
+	replaces := func(p Part) bool { return p.Value == part.Replaced }
+	restores := func(p Part) bool { return p.Replaced == part.Value }
+	switch {
+	case part.Number != s.Number:
+		return broken(ruleNumber, "the part of %q has number %d", namespace, part.Number)
+	case s.What == Rollback && !slices.ContainsFunc(old, restores):
+		return broken(ruleRollback, "the part of %q is not what the last deployment replaced", namespace)
+	case s.What == Delete && part.Value != "":
+		return broken(ruleRollback, "the part of %q is no tombstone", namespace)
+	case (len(old) > 0 || part.Replaced != "") && !slices.ContainsFunc(old, replaces) && (s.What != Delete || part.Replaced != ""):
+		return broken(ruleText, "the part of %q does not keep what it replaced", namespace)
 	}
 	return nil
 }
@@ -194,23 +228,23 @@ func same(a, b map[string]Part) bool {
 func (c *call) write(n *node, s Step) error {
 	switch {
 	case c.number == nil:
-		return broken(4, "no number was chosen")
+		return broken(ruleRead, "no number was chosen")
 	case !n.leased || !n.checked:
-		return broken(7, "the lease was not checked")
+		return broken(ruleWrite, "the lease was not checked")
 	case !n.fits:
-		return broken(7, "a lost lease was taken again, and the node has something that was not read before")
+		return broken(ruleWrite, "a lost lease was taken again, and the node has something that was not read before")
 	case n.written[s.Name]:
-		return broken(10, "a name is written twice")
+		return broken(ruleFence, "a name is written twice")
 	case n.fenced[s.Name]:
-		return broken(10, "a name is written after its fence")
+		return broken(ruleFence, "a name is written after its fence")
 	case s.Name == c.token && !same(s.Text, c.number.Text):
-		return broken(6, "another text is written")
+		return broken(ruleText, "another text is written")
 	case s.Name == c.token+UndoSuffix && (c.undo == nil || !same(s.Text, c.undo.Text)):
-		return broken(9, "another text is written by the undo")
+		return broken(ruleUndo, "another text is written by the undo")
 	case s.Name == c.token+UndoSuffix && !n.fenced[c.token]:
-		return broken(9, "the undo writes without a fence")
+		return broken(ruleUndo, "the undo writes without a fence")
 	case s.Name != c.token && s.Name != c.token+UndoSuffix:
-		return broken(10, "the name is not the call's own")
+		return broken(ruleHeader, "the name is not the call's own")
 	}
 	c.hasWritten = true
 	n.checked, n.read = false, nil
@@ -221,19 +255,19 @@ func (c *call) write(n *node, s Step) error {
 // begunUndo checks the text of an undo, by rule 9.
 func (c *call) begunUndo(s Step) error {
 	if c.number == nil {
-		return broken(9, "nothing was written")
+		return broken(ruleUndo, "nothing was written")
 	}
 	for namespace, part := range s.Text {
 		if !slices.Contains(c.number.Mine, namespace) {
 			continue
 		}
 		if part.Number != c.number.Number+1 {
-			return broken(9, "the part of %q has number %d, and the deployment had %d", namespace, part.Number, c.number.Number)
+			return broken(ruleUndo, "the part of %q has number %d, and the deployment had %d", namespace, part.Number, c.number.Number)
 		}
 		old := c.joined[namespace]
 		isOld := func(p Part) bool { return p.Value == part.Value && p.Replaced == part.Replaced }
 		if len(old) > 0 && !slices.ContainsFunc(old, isOld) || len(old) == 0 && part.Value != "" {
-			return broken(9, "the part of %q is not what the nodes had", namespace)
+			return broken(ruleUndo, "the part of %q is not what the nodes had", namespace)
 		}
 	}
 	c.undo = &s
@@ -242,15 +276,15 @@ func (c *call) begunUndo(s Step) error {
 
 // end checks the outcome, by the rules 8 and 9.
 func (c *call) end(s Step) error {
-	want, rule := c.number, 8
+	want, r := c.number, ruleVerify
 	switch s.Outcome {
 	case Undone:
-		want, rule = c.undo, 9
+		want, r = c.undo, ruleUndo
 	case Succeeded:
 	case Nothing:
 		for addr, n := range c.nodes {
 			if len(n.open) > 0 {
-				return broken(8, "the outcome of a write to %s is not known", addr)
+				return broken(ruleVerify, "the outcome of a write to %s is not known", addr)
 			}
 		}
 		return nil
@@ -258,16 +292,16 @@ func (c *call) end(s Step) error {
 		return nil
 	}
 	if want == nil {
-		return broken(rule, "%s without a write", s.Outcome)
+		return broken(r, "%s without a write", s.Outcome)
 	}
 	for _, addr := range s.Nodes {
 		n := c.nodes[addr]
 		if n == nil || n.read == nil {
-			return broken(rule, "%s was not read again", addr)
+			return broken(r, "%s was not read again", addr)
 		}
 		for _, namespace := range c.number.Mine {
 			if n.read[namespace] != want.Text[namespace] {
-				return broken(rule, "%s has another part of %q", addr, namespace)
+				return broken(r, "%s has another part of %q", addr, namespace)
 			}
 		}
 	}

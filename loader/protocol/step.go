@@ -1,5 +1,5 @@
 // Package protocol has the steps of deployments, and checks that a trace of them follows the rules
-// in ../PROTOCOL.md. Tests use it; see loader.WithSteps.
+// in ../PROTOCOL.md. Tests use it; see loader.Config.
 package protocol
 
 import (
@@ -15,7 +15,7 @@ const (
 	TakeOver Op = "takeover" // the call deleted the expired lease of the call Name
 	Checked  Op = "checked"  // the call still has the lease of the node
 	Read     Op = "read"     // the call read the node: Text, Highest
-	Number   Op = "number"   // the call made its text: Number, ClockMS, Mine, Text
+	Number   Op = "number"   // the call made its text: Number, ClockMS, What, Mine, Nodes, Text
 	Write    Op = "write"    // the call is about to write Text with Name
 	Wrote    Op = "wrote"    // the node has taken the write with Name
 	Refused  Op = "refused"  // the node has refused the write with Name
@@ -33,6 +33,12 @@ const (
 	Nothing   = "nothing"   // the call wrote nothing
 )
 
+// What a call wants, in the step Number. Another call deploys a build, or is a watch.
+const (
+	Rollback = "rollback"
+	Delete   = "delete"
+)
+
 // UndoSuffix makes the name of an undo's writes from the token of its call.
 const UndoSuffix = "_undo"
 
@@ -46,8 +52,9 @@ type Step struct {
 	Highest int64           `json:"highest,omitempty"`
 	Number  int64           `json:"number,omitempty"` // 0 for a watch
 	ClockMS int64           `json:"clock,omitempty"`
+	What    string          `json:"what,omitempty"`  // Rollback, Delete, or anything else
 	Mine    []string        `json:"mine,omitempty"`  // namespaces whose parts the call changes
-	Nodes   []string        `json:"nodes,omitempty"` // the addresses of all primaries
+	Nodes   []string        `json:"nodes,omitempty"` // the addresses of all primaries, or of those that a watch reaches
 	Outcome string          `json:"outcome,omitempty"`
 }
 

@@ -59,7 +59,7 @@ type record struct {
 	replaced string
 }
 
-// Render returns the source code to load on a node. name is unique to the call that writes it, and
+// Render is rule 1: it returns the source code to load on a node. name is unique to the call that writes it, and
 // who describes the caller. Render fails if the code cannot hold the policies of all namespaces.
 func (t Text) Render(name, who string) (string, error) {
 	body, err := t.Body()

@@ -70,30 +70,17 @@ func Compare(a, b Part) int {
 	return cmp.Or(compareVersions(a.Value, b.Value), strings.Compare(withoutBuildID(a.Value), withoutBuildID(b.Value)))
 }
 
-var (
-	versionLine  = regexp.MustCompile(`(?m)^local VERSION = '([^']*)'`)
-	contractLine = regexp.MustCompile(`(?m)^local CONTRACT = ([0-9]{1,9})\r?$`)
-)
-
 func compareVersions(a, b string) int {
 	of := func(value string) (int, string) {
-		contract, _ := strconv.Atoi(First(contractLine, value))
-		return contract, "v" + First(versionLine, value)
+		contract, _ := strconv.Atoi(first(contractLine, value))
+		return contract, "v" + first(versionLine, value)
 	}
 	contractA, versionA := of(a)
 	contractB, versionB := of(b)
 	return cmp.Or(cmp.Compare(contractA, contractB), semver.Compare(versionA, versionB))
 }
 
-// First returns the first group of the pattern's first match, or "" if there is no match.
-func First(pattern *regexp.Regexp, text string) string {
-	if m := pattern.FindStringSubmatch(text); m != nil {
-		return m[1]
-	}
-	return ""
-}
-
-// Join returns the text with the higher part of each namespace. It is commutative, associative and
+// Join is rule 2: it returns the text with the higher part of each namespace. It is commutative, associative and
 // idempotent. The result has no Name.
 func Join(a, b Text) Text {
 	joined := Text{Parts: maps.Clone(a.Parts), Highest: max(a.Highest, b.Highest)}

@@ -12,10 +12,10 @@ true | false) ;;
 	;;
 esac
 
-export GOBIN=$RUNNER_TEMP/ratelimit
-go -C "$GITHUB_ACTION_PATH" install -buildvcs=false ./cmd/ratelimit
-echo "$GOBIN" >>"$GITHUB_PATH"
-ratelimit() { "$GOBIN/ratelimit" "$@"; }
+bin=$RUNNER_TEMP/ratelimit
+"$GITHUB_ACTION_PATH/tools/build.sh" "$(go env GOOS)" "$(go env GOARCH)" "$bin/ratelimit$(go env GOEXE)"
+echo "$bin" >>"$GITHUB_PATH"
+ratelimit() { "$bin/ratelimit" "$@"; }
 
 ratelimit verify ${POLICIES:+--policies "$POLICIES"}
 # TESTS contains files and patterns, separated by spaces.

@@ -25,7 +25,9 @@ check fails "no leases (rule 3)" -DLEASES=0
 check fails "a lease on the leader only, and two views of the leader (rule 3)" -DLEASES=1 -DVIEW=1 -DLOST=1
 check fails "a lease on the leader only, and its failure (rule 3)" -DLEASES=1 -DFAILURES=1 -DLATE=1
 check fails "a lease on the leader only that expires (rule 3)" -DLEASES=1 -DEXPIRED=1 -DLATE=1 -DLOST=1
+check fails "the nodes are read before the leases are taken (rule 4)" -DREAD=0
 check fails "a number without the leader's clock (rule 5)" -DCLOCK=0 -DFAILURES=2 -DSECOND=1
+check fails "a part does not keep what it replaced (rule 6)" -DKEEP=0 -DSECOND=2
 check fails "a lost lease is taken again unseen (rule 7)" -DLOOK=0 -DFAILURES=1 -DLOST=1 -DROUNDS=1
 check fails "success is reported without reading again (rule 8)" -DVERIFY=0 -DFAILURES=1
 check fails "an undo writes the old number (rule 9)" -DUNDO=0 -DFAILURES=1 -DLOST=1
@@ -38,4 +40,5 @@ check fails "a watch writes to empty primaries only (rule 11)" -DFILL=1 -DCRASHE
 check fails "a watch without leases (rule 11)" -DGUARD=0 -DROUNDS=1
 check fails "a watch gives its file a new number (rule 11)" -DFILE=1 -DFAILURES=1 -DROUNDS=1
 check fails "a watch writes its file wherever the text differs (rule 11)" -DFILE=2 -DROUNDS=1
+check fails "a delete leaves no tombstone (rule 12)" -DTOMB=0 -DSECOND=4
 exit $failed

@@ -8,6 +8,9 @@
  *
  * Each switch (-D) turns the protocol into a faulty one, or changes what happens:
  *   LEASES  0: no leases; 1: a lease on the leader only
+ *   READ    0: the nodes are read before the leases are taken (rule 4)
+ *   KEEP    0: a part does not keep what it replaced (rule 6)
+ *   TOMB    0: a delete leaves no tombstone (rule 12)
  *   VIEW    1: the second deployer takes another primary for the leader
  *   CLOCK   0: the number is the highest number + 1, without the leader's clock (rule 5)
  *   VERIFY  0: success and undo are reported without reading again (rules 8, 9)
@@ -32,6 +35,15 @@
 #endif
 #ifndef LEASES
 #define LEASES 2
+#endif
+#ifndef READ
+#define READ 1
+#endif
+#ifndef KEEP
+#define KEEP 1
+#endif
+#ifndef TOMB
+#define TOMB 1
 #endif
 #ifndef VIEW
 #define VIEW 0
@@ -202,6 +214,13 @@ inline write(h,name,i,t,mine,result) {
 proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   int J, new, mine; byte i, n, leader, result; bit all, wrote[NODES], has;
   leader = (VIEW && d==1 -> NODE1 : 0);
+#if !READ
+  do
+  :: atomic { i<NODES && up[i] -> J = JOIN(J,text[i]); i++ }
+  :: atomic { i<NODES && !up[i] -> goto out }
+  :: atomic { i>=NODES -> i = 0; break }
+  od;
+#endif
 #if LEASES==1
   atomic { up[leader] && FREE(leader) -> take(d,leader) };
 #endif
@@ -214,11 +233,13 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   :: atomic { i>=NODES -> i = 0; break }
   od;
 #endif
+#if READ
   do                                                                                /* rule 4 */
   :: atomic { i<NODES && up[i] && (LEASES<2 || lease[i]==d+1) -> J = JOIN(J,text[i]); i++ }
   :: atomic { i<NODES && !(up[i] && (LEASES<2 || lease[i]==d+1)) -> goto release_all }
   :: atomic { i>=NODES -> break }
   od;
+#endif
   skip; d_step {
     n = HIGHEST(J)+1;                                                               /* rule 5 */
     if :: CLOCK -> n = MAX(n,clock) :: else fi;
@@ -227,7 +248,8 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
     has = !rollback && PART(J,k)!=0 && VALUE(J,k)==v;
     if
     :: has -> new = J; n = NUMBER(J,k)
-    :: else -> new = SET(J,k,MAKE(n,v,(delete -> 0 : VALUE(J,k))))                  /* rule 6 */
+    :: delete && !TOMB -> new = SET(J,k,0)
+    :: else -> new = SET(J,k,MAKE(n,v,(delete -> 0 : (KEEP -> VALUE(J,k) : v))))    /* rule 6 */
     fi;
     mine = new; i = 0
   };

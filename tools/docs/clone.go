@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,8 +68,10 @@ func NewClone(ctx context.Context, root, dir string) (*Clone, error) {
 			return nil, err
 		}
 	}
-	if err := release(c.Dir, proxy); err != nil {
-		return nil, err
+	for _, module := range []string{".", "cmd/ratelimit"} {
+		if err := c.release(module, proxy); err != nil {
+			return nil, err
+		}
 	}
 	const command = "github.com/ratelimit-functions/ratelimit/cmd/ratelimit"
 	return c, errors.Join(c.must(ctx, "go", "install", command+"@v"+functions.Version()), c.must(ctx, "go", "install", "./cmd/ratelimit"))
@@ -100,15 +103,15 @@ func (c *Clone) must(ctx context.Context, words ...string) error {
 	return nil
 }
 
-// release makes a module proxy in the directory proxy. The proxy serves one version of the module,
-// from the source code in dir.
-func release(dir, proxy string) error {
-	version := module.Version{Path: "github.com/ratelimit-functions/ratelimit", Version: "v" + functions.Version()}
+// release adds a version of a module to the module proxy in the directory proxy. dir is the module's path within
+// the clone; "." is the root module.
+func (c *Clone) release(dir, proxy string) error {
+	version := module.Version{Path: path.Join("github.com/ratelimit-functions/ratelimit", dir), Version: "v" + functions.Version()}
 	var archive bytes.Buffer
-	if err := zip.CreateFromDir(&archive, version, dir); err != nil {
+	if err := zip.CreateFromDir(&archive, version, filepath.Join(c.Dir, dir)); err != nil {
 		return err
 	}
-	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	gomod, err := os.ReadFile(filepath.Join(c.Dir, dir, "go.mod"))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,42 +62,6 @@ func TestTheDocuments(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestTheDocumentsInOneSession runs the README and then the documents in the order of docs/README.md
-// against one server that is never reset, like a reader who pastes everything in one session.
-func TestTheDocumentsInOneSession(t *testing.T) {
-	t.Parallel()
-	documents := must[[]Document](t)(All("../.."))
-	index := must[[]byte](t)(os.ReadFile("../../docs/README.md"))
-	clone := newClone(t)
-	server := embedded.Run(t, embedded.WithTime(time.Now()))
-	for _, document := range inOrder(documents, string(index)) {
-		for _, example := range document.Examples {
-			if example.Needs != "" || example.Server == "none" {
-				continue // another test runs it, or it uses no server
-			}
-			t.Run(example.Name, func(t *testing.T) {
-				if err := example.Run(t.Context(), clone, "bash", "redis://"+server.Addr()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
-
-// inOrder returns the documents to which the index links, in the order of its links.
-func inOrder(documents []Document, index string) (ordered []Document) {
-	seen := map[string]bool{}
-	for _, target := range links("docs/README.md", index) {
-		name, _, _ := strings.Cut(target, "#")
-		at := slices.IndexFunc(documents, func(d Document) bool { return d.Name == name })
-		if at >= 0 && !seen[name] {
-			seen[name] = true
-			ordered = append(ordered, documents[at])
-		}
-	}
-	return ordered
 }
 
 // TestEveryShellReadsTheDocumentsAlike checks that every shell calls the same programs with the

@@ -4,7 +4,6 @@ package docs
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,34 +12,10 @@ import (
 )
 
 var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	// notInAnchor matches the characters that GitHub removes from a heading's anchor.
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-	block       = regexp.MustCompile("(?ms)^```.*?^```$")
 )
-
-// links returns the targets of a document's links, as paths relative to the root of the checkout.
-// It includes links to the document's own anchors.
-func links(name, text string) []string {
-	var found []string
-	for _, match := range link.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
-		file, anchor, hasAnchor := strings.Cut(match[1], "#")
-		switch {
-		case strings.Contains(match[1], "://"):
-			continue
-		case file == "":
-			file = name
-		default:
-			file = path.Join(path.Dir(name), file)
-		}
-		if hasAnchor {
-			file += "#" + anchor
-		}
-		found = append(found, file)
-	}
-	return found
-}
 
 func hasAnchor(text, anchor string) bool {
 	return slices.ContainsFunc(heading.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1), func(match []string) bool {

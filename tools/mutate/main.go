@@ -1,6 +1,7 @@
 // Command mutate measures how well the tests cover the library. It changes the library's Lua in one
 // place at a time, and runs the tests of lua_test, without the generated calls, in the offline engine.
-// A mutant is killed if a test fails, or if the tests take ten times as long as without the change.
+// A mutant is killed if a test fails, or if a suite of tests takes ten times as long as without the
+// change, and half a minute.
 // The command prints the mutants that survive, and how many were killed.
 //
 //	mutate [-match regexp] [-sample n] [-v]
@@ -18,6 +19,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -31,6 +33,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,10 +43,15 @@ const aim = 95 // minimum percentage of mutants to kill
 
 // suites lists the tests in the order in which they run. Tests that kill most mutants come first,
 // and the slowest come last. Fuzz tests use only their seeds, which are always the same.
-var suites = [][]string{
-	{"-test.run=^(TestVectors|TestPolicies)$"},
-	{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"},
-	{"-test.run=^Fuzz"},
+var suites = []suite{
+	{flags: []string{"-test.run=^(TestVectors|TestPolicies)$"}},
+	{flags: []string{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"}},
+	{flags: []string{"-test.run=^Fuzz"}},
+}
+
+type suite struct {
+	flags []string
+	limit time.Duration // on one mutant; 0: ten minutes
 }
 
 func main() {
@@ -51,13 +59,13 @@ func main() {
 	sample := flag.Int("sample", 0, "how many mutants to try, drawn at random; 0: all")
 	verbose := flag.Bool("v", false, "print those that die, too")
 	flag.Parse()
-	if err := run(*match, *sample, *verbose); err != nil {
+	if err := mutate(*match, *sample, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(match string, sample int, verbose bool) error {
+func mutate(match string, sample int, verbose bool) error {
 	mutants, equivalent, err := all(match)
 	if err != nil {
 		return err
@@ -75,13 +83,15 @@ func run(match string, sample int, verbose bool) error {
 	if out, err := exec.Command("go", "test", "-c", "-o", tests, "./lua_test").CombinedOutput(); err != nil {
 		return fmt.Errorf("lua_test does not build: %s", out)
 	}
-	began := time.Now()
-	if died, err := try(tests, mutant{}, 10*time.Minute); err != nil || died {
-		return fmt.Errorf("the tests fail without any change, %v; run go test ./lua_test", err)
+	for i := range suites {
+		began := time.Now()
+		if died, err := run(tests, suites[i], mutant{}); err != nil || died {
+			return fmt.Errorf("the tests fail without any change, %v; run go test ./lua_test", err)
+		}
+		suites[i].limit = max(10*time.Since(began), 30*time.Second)
 	}
-	limit := 10 * time.Since(began)
-	fmt.Printf("trying %d mutants, for up to %s each\n", len(mutants), limit.Round(time.Second))
-	died, err := tryAll(tests, mutants, limit, verbose)
+	fmt.Printf("trying %d mutants\n", len(mutants))
+	died, err := tryAll(tests, mutants, verbose)
 	if err != nil {
 		return err
 	}
@@ -157,16 +167,15 @@ func equivalents(list string) (map[id]bool, error) {
 }
 
 // tryAll tries mutants, one per processor at a time, and returns how many were killed. It prints the
-// mutants that survive and, if verbose is true, also the killed ones. limit is the maximum time to
-// run the tests on one mutant.
-func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (died int, failure error) {
+// mutants that survive and, if verbose is true, also the killed ones.
+func tryAll(tests string, mutants []mutant, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	places := make(chan struct{}, runtime.NumCPU())
 	for _, m := range mutants {
 		places <- struct{}{}
 		group.Go(func() {
-			dies, err := try(tests, m, limit)
+			dies, err := try(tests, m)
 			<-places
 			mu.Lock()
 			defer mu.Unlock()
@@ -187,24 +196,38 @@ func tryAll(tests string, mutants []mutant, limit time.Duration, verbose bool) (
 	return died, failure
 }
 
-// try runs the tests on a mutant for at most limit, and reports whether they kill the mutant.
-func try(tests string, m mutant, limit time.Duration) (bool, error) {
+// try reports whether a suite kills the mutant. The vectors of the algorithm that the mutant changes
+// come first, because they kill most of its mutants.
+func try(tests string, m mutant) (bool, error) {
+	all := suites
+	if name, ok := strings.CutPrefix(m.File, "src/algorithms/"); ok {
+		own := suite{flags: []string{"-test.run=^TestVectors$/./^" + strings.TrimSuffix(name, ".lua") + "$"}, limit: suites[0].limit}
+		all = slices.Concat([]suite{own}, suites)
+	}
+	for _, s := range all {
+		if died, err := run(tests, s, m); died || err != nil {
+			return died, err
+		}
+	}
+	return false, nil
+}
+
+// run reports whether the suite kills the mutant.
+func run(tests string, s suite, m mutant) (bool, error) {
 	change, err := json.Marshal(m)
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.limit, 10*time.Minute))
 	defer cancel()
-	for _, suite := range suites {
-		cmd := exec.CommandContext(ctx, tests, append(suite, "-test.failfast")...)
-		cmd.Dir = "lua_test"
-		cmd.Env = append(os.Environ(), "RATELIMIT_MUTANT="+string(change))
-		var exit *exec.ExitError
-		if err := cmd.Run(); errors.As(err, &exit) {
-			return true, nil
-		} else if err != nil {
-			return false, err
-		}
+	cmd := exec.CommandContext(ctx, tests, append(slices.Clip(s.flags), "-test.failfast")...)
+	cmd.Dir = "lua_test"
+	cmd.Env = append(os.Environ(), "RATELIMIT_MUTANT="+string(change))
+	var exit *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &exit) {
+		return true, nil
+	} else if err != nil {
+		return false, err
 	}
 	return false, nil
 }

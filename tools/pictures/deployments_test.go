@@ -34,15 +34,15 @@ func startFleet(t *testing.T) (f fleet) {
 	slices.Sort(f.addrs)
 	f.ring = redis.NewRing(&redis.RingOptions{Addrs: shards})
 	t.Cleanup(func() { _ = f.ring.Close() })
-	redistest.Must[loader.Report](t)(f.loader(t).Deploy(t.Context(), build(t, "1/m"), loader.Options{}))
+	redistest.Must[loader.Report](t)(f.loader(t, nil, nil).Deploy(t.Context(), build(t, "1/m"), loader.Options{}))
 	return f
 }
 
 // patience is the timeout of the loaders: longer than a test takes on a busy machine.
 const patience = time.Minute
 
-func (f fleet) loader(t *testing.T, opts ...loader.Option) *loader.Loader {
-	return redistest.Must[*loader.Loader](t)(loader.New(f.ring, append(opts, loader.WithTimeout(patience))...))
+func (f fleet) loader(t *testing.T, steps func(protocol.Step), trace func(addr, command string)) *loader.Loader {
+	return redistest.Must[*loader.Loader](t)(loader.New(f.ring, loader.Config{Timeout: patience, Steps: steps, Trace: trace}))
 }
 
 func build(t *testing.T, limit string) functions.Build {
@@ -57,15 +57,13 @@ type record struct {
 	tell  func(protocol.Step)
 }
 
-func (r *record) option() loader.Option {
-	return loader.WithSteps(func(s protocol.Step) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.steps = append(r.steps, s)
-		if r.tell != nil {
-			r.tell(s)
-		}
-	})
+func (r *record) add(s protocol.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, s)
+	if r.tell != nil {
+		r.tell(s)
+	}
 }
 
 // of returns the texts of the steps on a server. A server may take two fences in a row, against the
@@ -109,7 +107,7 @@ func (r *record) from(op protocol.Op) *record {
 // and writes the first server before the others.
 func TestDeploy(t *testing.T) {
 	f, r := startFleet(t), &record{}
-	redistest.Must[loader.Report](t)(f.loader(t, r.option()).Deploy(t.Context(), build(t, "2/m"), loader.Options{}))
+	redistest.Must[loader.Report](t)(f.loader(t, r.add, nil).Deploy(t.Context(), build(t, "2/m"), loader.Options{}))
 	r = r.from(protocol.Lease) // the picture has no arrows for the inspection
 	r.compare(t, f, deploySteps(), deployer)
 	for _, step := range [][2]protocol.Op{{protocol.Lease, protocol.Lease}, {protocol.Write, protocol.Wrote}} {
@@ -132,19 +130,19 @@ func TestDeployDies(t *testing.T) {
 			close(second)
 		}
 	}}
-	l := f.loader(t, dead.option(), loader.WithTrace(func(s loader.Step) {
-		if s.Addr == f.addrs[2] && s.Command == "FUNCTION LOAD REPLACE ratelimit" {
+	l := f.loader(t, dead.add, func(addr, command string) {
+		if addr == f.addrs[2] && command == "FUNCTION LOAD REPLACE ratelimit" {
 			close(stopped)
 			<-continued
 		}
-	}))
+	})
 	go func() {
 		_, err := l.Deploy(t.Context(), build(t, "2/m"), loader.Options{})
 		ended <- err
 	}()
 	<-second
 	<-stopped
-	w := f.loader(t, alive.option())
+	w := f.loader(t, alive.add, nil)
 	if err := w.Repair(t.Context(), build(t, "1/m")); !errors.Is(err, loader.ErrLeased) {
 		t.Errorf("while the leases are held: %v", err)
 	}

@@ -14,7 +14,6 @@ end
 algorithms.leaky_bucket = {
   name = 'leaky_bucket',
   prefix = gcra.prefix,
-  shape = gcra.shape,
   options = gcra.options,
   complete = gcra.complete,
   stored_as = gcra,

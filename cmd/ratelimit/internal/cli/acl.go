@@ -10,16 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 type aclUser struct {
-	User   string        `json:"user"`
-	Access loader.Access `json:"access"`
-	Rules  []string      `json:"rules"` // arguments of ACL SETUSER, without the password
+	User   string     `json:"user"`
+	Access acl.Access `json:"access"`
+	Rules  []string   `json:"rules"` // arguments of ACL SETUSER, without the password
 
 	at [][]string // for each server, the arguments of redis-cli that name it
 }
@@ -66,7 +66,7 @@ func (a *app) aclCommand() *cobra.Command {
 	}
 	var keys, url string
 	var all, cluster bool
-	kinds := []loader.Access{loader.Application, loader.Operator, loader.Peeker, loader.Deployer, loader.Planner}
+	kinds := []acl.Access{acl.Application, acl.Operator, acl.Peeker, acl.Deployer, acl.Planner}
 	var names []string
 	for _, kind := range kinds {
 		names = append(names, string(kind))
@@ -101,15 +101,15 @@ gets those commands, on its own keys. This command contacts no server.`,
 				return fmt.Errorf("--format %q is not one of %s", format, strings.Join(formats, ", "))
 			}
 			if len(args) == 1 {
-				kind := loader.Access(args[0])
+				kind := acl.Access(args[0])
 				if !slices.Contains(kinds, kind) {
 					return wrongUse("ratelimit acl application --prefix rl:", "%q is not a kind of user; there are %s and %s", args[0], list, last)
 				}
-				kinds = []loader.Access{kind}
+				kinds = []acl.Access{kind}
 			} else if user != "" {
 				return wrongUse("ratelimit acl application --user web --prefix 'rl:'", "--user needs the kind of the user: %s or %s", list, last)
 			}
-			withKeys := slices.ContainsFunc(kinds, func(kind loader.Access) bool { return kind != loader.Deployer && kind != loader.Planner })
+			withKeys := slices.ContainsFunc(kinds, func(kind acl.Access) bool { return kind != acl.Deployer && kind != acl.Planner })
 			if keys == "" && !all && withKeys {
 				return wrongUse("ratelimit acl --prefix rl:", "acl needs --prefix, with which all keys of the user begin, or --all-keys")
 			}
@@ -127,7 +127,7 @@ gets those commands, on its own keys. This command contacts no server.`,
 			}
 			var users []aclUser
 			for _, kind := range kinds {
-				rules, err := loader.Rules(build, kind, keys, cluster)
+				rules, err := acl.Rules(build.Text(), kind, keys, cluster)
 				if err != nil {
 					return err
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
 )
 
 // A server accepts the rules that acl prints, and a user with these rules can run the intended
@@ -199,7 +199,7 @@ func anys(words []string) []any {
 // The help lists the permissions that package loader needs.
 func TestDeployerHelp(t *testing.T) {
 	build := must[functions.Build](t)(functions.New())
-	rules := must[[]string](t)(loader.Rules(build, loader.Deployer, "", true))
+	rules := must[[]string](t)(acl.Rules(build.Text(), acl.Deployer, "", true))
 	rules = slices.DeleteFunc(rules, func(rule string) bool { return rule == "reset" || rule == "+ping" })
 	if named := regexp.MustCompile(`\+[a-z|]+`).FindAllString(deployerHelp, -1); !slices.Equal(named, rules) {
 		t.Errorf("the help names %v, and a deployer needs %v", named, rules)

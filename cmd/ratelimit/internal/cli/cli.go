@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
 )
 
 // `ratelimit --help` lists these exit codes.

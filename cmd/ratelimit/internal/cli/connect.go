@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -136,7 +136,7 @@ func (a *app) find(ctx context.Context, s *servers) error {
 			continue
 		}
 		if kind == "sentinel" {
-			return &loader.Error{Class: loader.ErrSentinel, Addr: addr, Problem: s.Name + " is a Sentinel, which holds no data", Remedy: "connect to the primary"}
+			return &nodes.Error{Class: nodes.ErrSentinel, Addr: addr, Problem: s.Name + " is a Sentinel, which holds no data", Remedy: "connect to the primary"}
 		}
 		// A cluster client would ask a standalone server for the cluster's slots again and again.
 		if s.Cluster && kind == "standalone" {

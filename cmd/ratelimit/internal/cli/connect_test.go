@@ -13,9 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 func TestBadURLs(t *testing.T) {

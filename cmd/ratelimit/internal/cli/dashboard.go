@@ -201,7 +201,7 @@ func (a *app) dashboardNodes(ctx context.Context, build loader.Build) ([]dashboa
 	var nodes []dashboard.Node
 	for _, n := range report.Nodes {
 		shown := dashboard.Node{
-			Addr: n.Addr, Role: string(n.Role), Server: dash(n.Engine + " " + n.ServerVersion), Library: name(n.Running), Digest: n.Running.Digest[:min(12, len(n.Running.Digest))],
+			Addr: n.Addr, Role: n.Role, Server: dash(n.Engine + " " + n.ServerVersion), Library: name(n.Running), Digest: n.Running.Digest[:min(12, len(n.Running.Digest))],
 			State: inStep(n, report.Wanted), Good: n.State == loader.Same, Dead: n.State == loader.Unreachable,
 		}
 		if !named && n.State == loader.Different && len(n.Taken) == 0 {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/dashboard"
 	"github.com/ratelimit-functions/ratelimit/embedded"
-	"github.com/ratelimit-functions/ratelimit/loader"
 )
 
 // The command prints the page's address, reports that it cannot reach the server, and still serves
@@ -94,7 +93,7 @@ func TestDashboardNodes(t *testing.T) {
 		t.Errorf("without the library: %+v", n)
 	}
 	fine(t, []string{redisURL(addr)}, "deploy", "--policies", policies)
-	if n, _ := nodes(); !n.Good || n.State != "loaded" || n.Role != string(loader.Primary) || len(n.Digest) != 12 {
+	if n, _ := nodes(); !n.Good || n.State != "loaded" || n.Role != "primary" || len(n.Digest) != 12 {
 		t.Errorf("of whatever build: %+v", n)
 	}
 	if n, _ := nodes(policies); !n.Good || n.State != "in step" {

@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -69,7 +70,7 @@ them back.
 	return cmd
 }
 
-func deleted(n loader.Node, _ loader.Library) string {
+func deleted(n loader.Node, _ text.Library) string {
 	switch {
 	case n.Err != nil:
 		return "failed"

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // These are the minimum, the default and the maximum of a demo's duration. The shortest demo has
@@ -139,7 +140,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 	if err != nil {
 		return "", err
 	}
-	l, err := loader.New(on.rdb, loader.WithTimeout(on.Options.ReadTimeout))
+	l, err := loader.New(on.rdb, loader.Config{Timeout: on.Options.ReadTimeout})
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +149,7 @@ func (a *app) demoDeploy(ctx context.Context, on *stage, replace bool) (string, 
 		return "", err
 	}
 	if _, err := l.Plan(ctx, build, loader.Options{AllowDowngrade: true, ReplaceForeign: true}); errors.Is(err, loader.ErrRemovesPolicies) {
-		node, _ := errors.AsType[*loader.Error](err) // the demo's library has no policies, so loading it would remove those of the server
+		node, _ := errors.AsType[*nodes.Error](err) // the demo's library has no policies, so loading it would remove those of the server
 		return "", fmt.Errorf("%s; run the demo without --redis, or on another server", node.Problem)
 	}
 	nodes := plural(len(report.Nodes), "server")

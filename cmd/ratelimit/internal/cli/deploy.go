@@ -61,11 +61,7 @@ func (a *app) deployed(report loader.Report, failed error, unchanged, verb strin
 	case report.Changed() == 0:
 		return a.printf("\nbuild %s %s\n", report.Wanted.BuildID, unchanged)
 	}
-	var all []loader.NodePlan
-	for _, n := range report.Nodes {
-		all = append(all, loader.NodePlan{Node: n})
-	}
-	a.printNamespaces(all)
-	a.printChanges(slices.DeleteFunc(all, func(n loader.NodePlan) bool { return !n.Node.Changed }), report.Wanted, false)
+	a.printNamespaces(report.Nodes)
+	a.printChanges(slices.DeleteFunc(slices.Clone(report.Nodes), func(n loader.Node) bool { return !n.Changed }), report.Wanted, false)
 	return a.printf("\n%s %s %s, build %s\n", verb, functions.Name, dash(report.Wanted.Version), dash(report.Wanted.BuildID))
 }

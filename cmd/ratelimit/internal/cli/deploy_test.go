@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 const otherText = "#!lua name=ratelimit\nredis.register_function('ratelimit_take', function() return 'mine' end)\n"
@@ -68,13 +69,13 @@ func TestDeployAndStatus(t *testing.T) {
 	}
 
 	type nodes struct {
-		InStep   bool            `json:"in_step"`
-		Topology loader.Topology `json:"topology"`
-		Wanted   loader.Library  `json:"wanted"`
+		InStep   bool         `json:"in_step"`
+		Topology string       `json:"topology"`
+		Wanted   text.Library `json:"wanted"`
 		Nodes    []struct {
 			Addr    string
 			State   loader.State
-			Running loader.Library
+			Running text.Library
 			Changed bool
 			Error   string
 		} `json:"nodes"`
@@ -136,8 +137,8 @@ func TestStatusWithoutFiles(t *testing.T) {
 	}
 	got = run(t, env, "status", "--json")
 	var found struct {
-		InStep bool           `json:"in_step"`
-		Wanted loader.Library `json:"wanted"`
+		InStep bool         `json:"in_step"`
+		Wanted text.Library `json:"wanted"`
 	}
 	if err := json.Unmarshal([]byte(got.stdout), &found); err != nil || !found.InStep || found.Wanted != report.Wanted || got.code != exitFine {
 		t.Errorf("%v: %+v", err, got)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -28,12 +28,12 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 		Example: `  ratelimit doctor --redis redis://127.0.0.1:6379`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, end, err := a.loader(cmd.Context())
+			rdb, s, err := a.fleet(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer end()
-			d, err := l.Doctor(cmd.Context())
+			defer func() { _ = rdb.Close() }()
+			d, err := doctor.Examine(cmd.Context(), rdb, s.Options.ReadTimeout, nil)
 			if err != nil {
 				return fmt.Errorf("interrupted before all servers were checked: %w", err)
 			}
@@ -55,7 +55,7 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 	}))
 }
 
-func (a *app) printDiagnosis(d loader.Diagnosis) {
+func (a *app) printDiagnosis(d doctor.Diagnosis) {
 	silent := map[string]bool{} // servers that did not answer
 	for _, f := range d.Findings {
 		on := ""

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
@@ -79,7 +80,7 @@ func (a *app) reworded(err error) string {
 		}
 		copied.Notes = a.notes(e.Notes)
 		return copied.Error()
-	case *loader.Error:
+	case *nodes.Error:
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
@@ -120,9 +121,9 @@ func (a *app) explain(n *loader.Node) {
 }
 
 // notes returns the notes, reworded for users of the command.
-func (a *app) notes(list []*loader.Error) (notes []*loader.Error) {
+func (a *app) notes(list []*nodes.Error) (notes []*nodes.Error) {
 	for _, note := range list {
-		notes = append(notes, &loader.Error{Problem: a.explained(note)})
+		notes = append(notes, &nodes.Error{Problem: a.explained(note)})
 	}
 	return notes
 }

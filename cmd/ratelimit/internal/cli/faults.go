@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 // nodeName returns the display name of a node. For a primary behind Sentinels, this is s.Name,

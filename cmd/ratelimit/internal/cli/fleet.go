@@ -14,6 +14,8 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
@@ -84,24 +86,13 @@ func (a *app) readLibrary() (string, error) {
 }
 
 // loader returns a Loader for the servers that the flags name, and a function that closes it.
-func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader, func(), error) {
-	s, err := a.parseServers()
+func (a *app) loader(ctx context.Context, c loader.Config) (*loader.Loader, func(), error) {
+	rdb, s, err := a.fleet(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.Cluster || s.Master != "" {
-		var silent *dialing.Error // no connection: the loader reports it for each server
-		var refusal redis.Error   // an error reply from Sentinels
-		if err := a.find(ctx, &s); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
-			return nil, nil, err
-		}
-	}
-	rdb := s.open()
-	opts = append(opts, loader.WithTimeout(s.Options.ReadTimeout), loader.WithEffects(policies.Effects))
-	if a.namespace != "" {
-		opts = append(opts, loader.WithNamespace(a.namespace))
-	}
-	l, err := loader.New(rdb, opts...)
+	c.Timeout, c.Effects, c.Namespace = s.Options.ReadTimeout, policies.Effects, a.namespace
+	l, err := loader.New(rdb, c)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, nil, err
@@ -109,10 +100,27 @@ func (a *app) loader(ctx context.Context, opts ...loader.Option) (*loader.Loader
 	return l, func() { _ = rdb.Close() }, nil
 }
 
-// onFleet calls a method of a Loader that returns a Report or a Plan. If nodes failed, the report
+// fleet returns a client for the servers that the flags name. It leaves it to the caller to report a
+// server that does not reply.
+func (a *app) fleet(ctx context.Context) (redis.UniversalClient, servers, error) {
+	s, err := a.parseServers()
+	if err != nil {
+		return nil, s, err
+	}
+	if s.Cluster || s.Master != "" {
+		var silent *dialing.Error // no connection: the loader reports it for each server
+		var refusal redis.Error   // an error reply from Sentinels
+		if err := a.find(ctx, &s); err != nil && (!errors.As(err, &silent) || errors.As(err, &refusal)) {
+			return nil, s, err
+		}
+	}
+	return s.open(), s, nil
+}
+
+// onFleet calls a method of a Loader that returns a Report. If nodes failed, the report
 // contains them, and failed is their error. err is any other error; then there is no report.
 func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loader.Loader) (T, error)) (report T, failed, err error) {
-	l, end, err := a.loader(ctx)
+	l, end, err := a.loader(ctx, loader.Config{})
 	if err != nil {
 		return report, nil, err
 	}
@@ -124,7 +132,7 @@ func onFleet[T any](ctx context.Context, a *app, call func(context.Context, *loa
 	return report, nil, err
 }
 
-func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader.Library) string) {
+func (a *app) printReport(report loader.Report, outcome func(loader.Node, text.Library) string) {
 	if a.json {
 		report.Nodes = slices.Clone(report.Nodes) // the returned error has the same nodes; do not change them
 		for i := range report.Nodes {
@@ -148,14 +156,14 @@ func (a *app) printReport(report loader.Report, outcome func(loader.Node, loader
 	a.printNotes(report.Notes)
 }
 
-func (a *app) printNotes(notes []*loader.Error) {
+func (a *app) printNotes(notes []*nodes.Error) {
 	for _, note := range notes {
 		a.printf("\nnote: %s\n", a.explained(note))
 	}
 }
 
 func nodeRow(n loader.Node, outcome string) []string {
-	return []string{n.Addr, dash(string(n.Role)), dash(n.Engine + " " + n.ServerVersion), name(n.Running), outcome}
+	return []string{n.Addr, dash(n.Role), dash(n.Engine + " " + n.ServerVersion), name(n.Running), outcome}
 }
 
 func dash(text string) string {
@@ -167,11 +175,11 @@ func dash(text string) string {
 
 // edited reports whether a library has the build ID of wanted but different source code, which
 // means that it was edited manually.
-func edited(l, wanted loader.Library) bool {
+func edited(l, wanted text.Library) bool {
 	return l.BuildID != "" && l.BuildID == wanted.BuildID && l.Digest != wanted.Digest
 }
 
-func name(l loader.Library) string {
+func name(l text.Library) string {
 	switch {
 	case l.Digest == "":
 		return "-"
@@ -183,10 +191,10 @@ func name(l loader.Library) string {
 
 // refusals are the errors with which a deployment refuses to change a node.
 var refusals = []error{
-	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, loader.ErrForeign, loader.ErrNameTaken, loader.ErrReadOnly, loader.ErrOutOfMemory, loader.ErrNotWritable, loader.ErrUnreadable,
+	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, nodes.ErrForeign, loader.ErrNameTaken, nodes.ErrReadOnly, nodes.ErrNotWritable, nodes.ErrNotWritable, loader.ErrUnreadable,
 }
 
-func loaded(n loader.Node, _ loader.Library) string {
+func loaded(n loader.Node, _ text.Library) string {
 	switch {
 	case n.Err != nil && !n.Changed && !n.PutBack && slices.ContainsFunc(refusals, func(class error) bool { return errors.Is(n.Err, class) }):
 		return "refused"

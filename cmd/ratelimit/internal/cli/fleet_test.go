@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
 )
 
 // otherLibrary writes the library to a file, with another version and build ID.
@@ -61,7 +62,7 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 	has(run(t, env, "plan", "--policies", policies, "--diff"), exitDiffers, "  replace by 0.1.0 build ", "\n  ~ policy api: 100/m becomes 200/m\n      keys in use: carry over: after ", " are left\n\n--- 0.1.0 build ", "\n-  ['api'] = { '100/m' },\n+  ['api'] = { '200/m' },\n")
 	var plan struct {
 		Empty bool
-		Nodes []loader.NodePlan
+		Nodes []nodePlan
 	}
 	got := run(t, env, "plan", "--policies", policies, "--json")
 	if err := json.Unmarshal([]byte(got.stdout), &plan); err != nil || got.code != exitDiffers || plan.Empty || len(plan.Nodes) != 1 ||
@@ -207,7 +208,7 @@ func TestDoctor(t *testing.T) {
 	addr := startRedis(t)
 	env := []string{redisURL(addr)}
 	m := newMessages(t, "doctor", addr, "ADDR", strings.Replace(addr, ":", " -p ", 1), "ADDR")
-	doctor := func(code int, servers ...string) {
+	examine := func(code int, servers ...string) {
 		t.Helper()
 		got := run(t, env, append([]string{"doctor"}, servers...)...)
 		if got.code != code || got.stderr != "" {
@@ -215,17 +216,17 @@ func TestDoctor(t *testing.T) {
 		}
 		m.add(got.stdout)
 	}
-	doctor(exitDiffers)
+	examine(exitDiffers)
 	fine(t, env, "deploy")
-	doctor(exitDiffers)
+	examine(exitDiffers)
 	do(t, admin(t, addr), "ACL", "SETUSER", "default", "-function|delete")
-	doctor(exitDiffers)
+	examine(exitDiffers)
 	do(t, admin(t, addr), "ACL", "SETUSER", "default", "+function|delete")
 	server := withLibrary(t)
 	m.names = append(m.names, server.Addr(), "EMBEDDED")
-	doctor(exitFine, "--redis", server.Addr())
-	doctor(exitDiffers, "--redis", "redis://127.0.0.1:1")
-	var d loader.Diagnosis
+	examine(exitFine, "--redis", server.Addr())
+	examine(exitDiffers, "--redis", "redis://127.0.0.1:1")
+	var d doctor.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)
 	}
@@ -241,16 +242,16 @@ func TestPrintDiagnosis(t *testing.T) {
 		nodes = append(nodes, fmt.Sprintf("10.0.0.%d:6379", i+1))
 	}
 	m := newMessages(t, "a diagnosis")
-	for _, d := range []loader.Diagnosis{
-		{Nodes: nodes, Findings: []loader.Finding{
+	for _, d := range []doctor.Diagnosis{
+		{Nodes: nodes, Findings: []doctor.Finding{
 			{Check: "reach", Addrs: []string{"10.0.0.7:6379"}, Found: "it cannot be reached", Means: "calls fail", Do: "start it"},
 			{Check: "coverage", Found: "no primary serves 10 slots", Means: "calls fail", Do: "start it"},
 			{Check: "persistence", Addrs: nodes, Found: "it saves nothing", Means: "counts are lost", Do: "save"},
 			{Check: "eviction", Addrs: nodes[:2], Found: "it evicts", Means: "counts are lost", Do: "do not"},
-		}, Unchecked: []loader.Unchecked{
+		}, Unchecked: []doctor.Unchecked{
 			{What: "the clock", Addrs: nodes, Why: "grant +time"}, {What: "the slots", Addrs: nodes[1:3], Why: "grant +cluster|info"},
 		}},
-		{Findings: []loader.Finding{{Check: "reach", Found: "it cannot be reached", Means: "calls fail", Do: "start it"}}},
+		{Findings: []doctor.Finding{{Check: "reach", Found: "it cannot be reached", Means: "calls fail", Do: "start it"}}},
 		{Nodes: nodes[:1]},
 	} {
 		var stdout bytes.Buffer

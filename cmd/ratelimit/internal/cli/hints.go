@@ -9,10 +9,13 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/acl"
+	"github.com/ratelimit-functions/ratelimit/loader/doctor"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // hints lists advice for users of the command, by the error's class and the server's error code. An
@@ -30,10 +33,10 @@ var hints = []struct {
 	{client.ErrUnavailable, "MOVED ASK", "write redis+cluster:// in place of redis://"},
 	{client.ErrBadReply, "", "find out what runs there with: $status"},
 
-	{loader.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
-	{loader.ErrNoPermission, "NOAUTH", "$password"},
-	{loader.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
-	{loader.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
+	{nodes.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
+	{nodes.ErrNoPermission, "NOAUTH", "$password"},
+	{nodes.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
+	{nodes.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
 	{loader.ErrRemovesPolicies, "", "$remove"},
 	{loader.ErrDeniesKeys, "", "give callers another policy or another key for the new limit first, or add --deny-keys-in-use"},
@@ -44,15 +47,15 @@ var hints = []struct {
 	{loader.ErrBadBuild, "", "write one with: $build -o FILE"},
 	{loader.ErrNothingKept, "", "deploy the build that you want: $deploy"},
 	{loader.ErrNoRecord, "", "copy it from the other nodes with: $deploy"},
-	{loader.ErrNoLibrary, "", "load it with: $deploy"},
-	{loader.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
-	{loader.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
-	{loader.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
+	{nodes.ErrNoLibrary, "", "load it with: $deploy"},
+	{doctor.ErrMixedBuilds, "", "load one build on all of them with: $deploy"},
+	{doctor.ErrNotPersistent, "", "set it in the configuration: CONFIG SET appendonly yes, then CONFIG REWRITE (or appendonly yes in redis.conf); or keep this running: $watch"},
+	{doctor.ErrSlots, "", "start the missing primaries, or assign their slots to others with: redis-cli --cluster fix $addr"},
 }
 
 func (a *app) hint(err error) string {
 	var call *client.Error
-	var node *loader.Error
+	var node *nodes.Error
 	code := ""
 	if errors.As(err, &call) {
 		code = call.Code
@@ -73,8 +76,8 @@ func (a *app) hint(err error) string {
 // expand replaces $COMMAND in a hint with a command line that can be typed, and $grant, $addr and
 // $password with their values. A deployment without --policies would remove the policies, so expand
 // adds --policies FILE if the user named no files.
-func (a *app) expand(hint string, node *loader.Error) string {
-	node = cmp.Or(node, &loader.Error{Addr: "HOST:PORT", User: "USER"})
+func (a *app) expand(hint string, node *nodes.Error) string {
+	node = cmp.Or(node, &nodes.Error{Addr: "HOST:PORT", User: "USER"})
 	adds := false
 	again := func(command string, more ...string) string {
 		if a.library == "" && len(a.policies) == 0 {
@@ -147,7 +150,7 @@ func (a *app) again(command string, args ...string) string {
 }
 
 // grant returns the command line that grants the permissions that an error names.
-func (a *app) grant(node *loader.Error) string {
+func (a *app) grant(node *nodes.Error) string {
 	words := []string{"redis-cli", "-s", node.Addr}
 	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
 		words = []string{"redis-cli", "-h", host, "-p", port}
@@ -160,12 +163,12 @@ func (a *app) grant(node *loader.Error) string {
 
 // rights returns the rights that an error of a Loader names, or those of a planner if they suffice
 // for the command.
-func (a *app) rights(node *loader.Error) []string {
+func (a *app) rights(node *nodes.Error) []string {
 	build, err := functions.New()
 	if err != nil || !a.reads {
 		return node.Rights
 	}
-	rules, err := loader.Rules(build, loader.Planner, "", slices.Contains(node.Rights, "+cluster|shards"))
+	rules, err := acl.Rules(build.Text(), acl.Planner, "", slices.Contains(node.Rights, "+cluster|shards"))
 	if err != nil {
 		return node.Rights
 	}

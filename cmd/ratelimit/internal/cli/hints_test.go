@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // Hints contain this program's name, and the servers and the library that the user gave.
@@ -39,7 +40,7 @@ func TestHints(t *testing.T) {
 			t.Errorf("%v prints:\n%swant in it:\n%s", tt.args, text, tt.want)
 		}
 	}
-	node := &loader.Error{Addr: "[::1]:7000", User: "a;b", Rights: []string{"+function|load", "+time"}}
+	node := &nodes.Error{Addr: "[::1]:7000", User: "a;b", Rights: []string{"+function|load", "+time"}}
 	for _, tt := range []struct{ addr, url, want string }{
 		{"[::1]:7000", "rediss://h", "redis-cli -h ::1 -p 7000 --tls ACL SETUSER 'a;b' '+function|load' +time"},
 		{"/run/my redis", "unix:///run/my%20redis", "redis-cli -s '/run/my redis' ACL SETUSER 'a;b' '+function|load' +time"},
@@ -195,7 +196,7 @@ func TestRepliesOfCalls(t *testing.T) {
 func TestPartialErrors(t *testing.T) {
 	m := newMessages(t, "fleets")
 	failed := func(addr string) loader.Node {
-		return loader.Node{Addr: addr, Err: &loader.Error{Class: loader.ErrDowngrade, Addr: addr, Problem: addr + " runs version 2", Remedy: "pass AllowDowngrade"}}
+		return loader.Node{Addr: addr, Err: &nodes.Error{Class: loader.ErrDowngrade, Addr: addr, Problem: addr + " runs version 2", Remedy: "pass AllowDowngrade"}}
 	}
 	a := testApp(nil, nil, nil)
 	a.root()
@@ -211,8 +212,8 @@ func TestPartialErrors(t *testing.T) {
 		{"deploy", []loader.Node{failed("h:1"), {Addr: "h:2", PutBack: true}}},
 		{"rollback", []loader.Node{failed("h:1"), {Addr: "h:2", PutBack: true}, {Addr: "h:3", Changed: true}}},
 	} {
-		note := &loader.Error{Class: loader.ErrNoRecord, Problem: "h:2 runs the build and has lost its record", Remedy: "call Deploy"}
-		m.add(a.explained(&loader.PartialError{Op: tt.op, Build: "abc", Nodes: tt.nodes, Notes: []*loader.Error{note}}))
+		note := &nodes.Error{Class: loader.ErrNoRecord, Problem: "h:2 runs the build and has lost its record", Remedy: "call Deploy"}
+		m.add(a.explained(&loader.PartialError{Op: tt.op, Build: "abc", Nodes: tt.nodes, Notes: []*nodes.Error{note}}))
 	}
 }
 

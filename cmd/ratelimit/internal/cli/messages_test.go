@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 )
 
 // messages compares the errors that a test provokes with a section of testdata/messages.txt. For

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/ratelimit-functions/ratelimit/internal/overrides"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/overrides"
 )
 
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -32,7 +33,7 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 			if err != nil {
 				return err
 			}
-			plan, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
+			plan, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 				return l.Plan(ctx, build, o.options())
 			})
 			if err != nil {
@@ -42,7 +43,7 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 			if failed != nil {
 				return failed
 			}
-			return differs(!plan.Empty())
+			return differs(!plan.InStep())
 		},
 	}))
 	cmd.Flags().BoolVar(&diff, "diff", false, "also show how the text would change, line by line")
@@ -52,28 +53,20 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 	return cmd
 }
 
-func (a *app) printPlan(plan loader.Plan, diff bool) {
+func (a *app) printPlan(plan loader.Report, diff bool) {
 	if a.json {
-		plan.Nodes = slices.Clone(plan.Nodes)
-		for i := range plan.Nodes {
-			a.explain(&plan.Nodes[i].Node)
-		}
-		plan.Notes = a.notes(plan.Notes)
-		a.printJSON(struct {
-			Empty bool `json:"empty"`
-			loader.Plan
-		}{plan.Empty(), plan})
+		a.printJSON(a.planned(plan))
 		return
 	}
-	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.NodePlan) bool {
-		return n.Action == loader.Nothing || n.Action == loader.Refuse && len(n.Node.Changes) == 0 && n.Diff == ""
+	touched := slices.DeleteFunc(slices.Clone(plan.Nodes), func(n loader.Node) bool {
+		return action(n) == "nothing" || n.Err != nil && len(n.Changes) == 0 && n.Diff == ""
 	})
-	if len(plan.Nodes) == 1 && plan.Nodes[0].Node.Err != nil && len(touched) == 0 {
+	if len(plan.Nodes) == 1 && plan.Nodes[0].Err != nil && len(touched) == 0 {
 		return // the error already names the node
 	}
 	rows := [][]string{{"NODE", "ROLE", "SERVER", "LIBRARY", "PLAN"}}
 	for _, n := range plan.Nodes {
-		rows = append(rows, nodeRow(n.Node, planned(n, plan.Wanted)))
+		rows = append(rows, nodeRow(n, inWords(n, plan.Wanted)))
 	}
 	a.write(table(rows))
 	a.printNotes(plan.Notes)
@@ -81,34 +74,70 @@ func (a *app) printPlan(plan loader.Plan, diff bool) {
 	if len(touched) > 0 {
 		a.printNamespaces(plan.Nodes)
 	}
-	if plan.Empty() {
+	if plan.InStep() {
 		a.printf("\nnothing to change\n")
 	}
 }
 
-func planned(n loader.NodePlan, wanted loader.Library) string {
-	switch n.Action {
-	case loader.Nothing:
+// nodePlan is what a deployment would do on one node, as JSON shows it.
+type nodePlan struct {
+	Node   loader.Node `json:"node"`
+	Action string      `json:"action"`
+	Diff   string      `json:"diff,omitempty"`
+}
+
+// planned returns a plan as JSON shows it.
+func (a *app) planned(plan loader.Report) any {
+	nodes := []nodePlan{}
+	for _, n := range plan.Nodes {
+		does, diff := action(n), n.Diff
+		n.Diff = ""
+		a.explain(&n)
+		nodes = append(nodes, nodePlan{n, does, diff})
+	}
+	plan.Notes = a.notes(plan.Notes)
+	return struct {
+		Empty bool `json:"empty"`
+		loader.Report
+		Nodes []nodePlan `json:"nodes"`
+	}{plan.InStep(), plan, nodes}
+}
+
+// action returns what a deployment would do on a node.
+func action(n loader.Node) string {
+	switch {
+	case n.Err != nil:
+		return "refuse"
+	case n.State == loader.Same:
 		return "nothing"
-	case loader.Load:
+	case n.State == loader.Absent:
+		return "load"
+	}
+	return "replace"
+}
+
+func inWords(n loader.Node, wanted text.Library) string {
+	switch does := action(n); {
+	case does == "refuse":
+		return "refused"
+	case does == "load":
 		return "load " + name(wanted)
-	case loader.Replace:
-		if edited(n.Node.Running, wanted) {
-			return "replace: same build id, other text"
-		}
+	case does == "replace" && edited(n.Running, wanted):
+		return "replace: same build id, other text"
+	case does == "replace":
 		return "replace by " + name(wanted)
 	}
-	return "refused"
+	return "nothing"
 }
 
 // printChanges shows what a deployment changes, or has changed, on nodes. Nodes that ran the same
 // library share a list.
-func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff bool) {
+func (a *app) printChanges(nodes []loader.Node, wanted text.Library, diff bool) {
 	var order []string
-	groups := map[string][]loader.NodePlan{}
+	groups := map[string][]loader.Node{}
 	for _, n := range nodes {
-		from := name(n.Node.Before)
-		if edited(n.Node.Before, wanted) {
+		from := name(n.Before)
+		if edited(n.Before, wanted) {
 			from += ", other text,"
 		}
 		if groups[from] == nil {
@@ -124,15 +153,15 @@ func (a *app) printChanges(nodes []loader.NodePlan, wanted loader.Library, diff 
 // printNamespaces prints a line if no server has policies of the namespace yet, because the name may
 // be misspelled; and if policies without a namespace are new on servers that have namespaces,
 // because --namespace may be missing.
-func (a *app) printNamespaces(nodes []loader.NodePlan) {
+func (a *app) printNamespaces(nodes []loader.Node) {
 	var has, added []string
 	for _, n := range nodes {
-		for _, name := range n.Node.Policies {
+		for _, name := range n.Policies {
 			if namespace := (functions.Policy{Name: name}).Namespace(); namespace != "" {
 				has = append(has, namespace)
 			}
 		}
-		for _, c := range n.Node.Changes {
+		for _, c := range n.Changes {
 			if c.Kind == "policy" && c.What == "added" {
 				added = append(added, c.Name)
 			}
@@ -154,17 +183,17 @@ func (a *app) printNamespaces(nodes []loader.NodePlan) {
 	}
 }
 
-func (a *app) printGroup(from string, nodes []loader.NodePlan, wanted loader.Library, diff bool) {
+func (a *app) printGroup(from string, nodes []loader.Node, wanted text.Library, diff bool) {
 	var addrs []string
 	for _, n := range nodes {
-		addrs = append(addrs, n.Node.Addr)
+		addrs = append(addrs, n.Addr)
 	}
 	what := from + " becomes " + name(wanted)
 	if from == "-" {
 		what = name(wanted) + " is new"
 	}
 	a.printf("\n%s, on %s:\n", what, strings.Join(addrs, ", "))
-	changes := nodes[0].Node.Changes
+	changes := nodes[0].Changes
 	if len(changes) == 0 {
 		a.printf("  no function, policy or source file\n")
 	}

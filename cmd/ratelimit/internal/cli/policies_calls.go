@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 func (a *app) policiesCommand() *cobra.Command {

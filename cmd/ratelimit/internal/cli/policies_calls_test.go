@@ -15,10 +15,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // withPolicies starts an embedded server with a stopped clock. Its library has three policies.

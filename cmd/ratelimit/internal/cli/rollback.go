@@ -56,7 +56,7 @@ Exit codes: 0 done, or with --plan nothing to change · 1 error · 2 with --plan
 }
 
 func (a *app) planRollback(ctx context.Context, options loader.Options) error {
-	plan, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Plan, error) {
+	plan, failed, err := onFleet(ctx, a, func(ctx context.Context, l *loader.Loader) (loader.Report, error) {
 		return l.PlanRollback(ctx, options)
 	})
 	if err != nil {
@@ -73,5 +73,5 @@ func (a *app) planRollback(ctx context.Context, options loader.Options) error {
 	if failed != nil {
 		return failed
 	}
-	return differs(!plan.Empty())
+	return differs(!plan.InStep())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/loader"
+	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -97,14 +98,14 @@ func (a *app) loadHint(report loader.Report) string {
 
 // expected describes the build that servers should run. The build ID is not known if no server runs
 // the build that was deployed last.
-func expected(wanted loader.Library) string {
+func expected(wanted text.Library) string {
 	if wanted.BuildID == "" {
 		return "the last deployment"
 	}
 	return "build " + wanted.BuildID
 }
 
-func inStep(n loader.Node, wanted loader.Library) string {
+func inStep(n loader.Node, wanted text.Library) string {
 	text := string(n.State)
 	switch {
 	case n.State == loader.Same:
@@ -127,7 +128,7 @@ func inStep(n loader.Node, wanted loader.Library) string {
 
 // watch prints a line for each event until the user interrupts it, which is not an error.
 func (a *app) watch(ctx context.Context, build loader.Build, interval time.Duration) error {
-	l, end, err := a.loader(ctx, loader.WithInterval(interval))
+	l, end, err := a.loader(ctx, loader.Config{Interval: interval})
 	if err != nil {
 		return err
 	}

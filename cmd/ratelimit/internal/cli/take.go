@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/reply"
-	"github.com/ratelimit-functions/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 )
 
 func (a *app) takeCommand() *cobra.Command {

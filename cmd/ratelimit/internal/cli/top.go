@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // topLive shows one pass after another on the full screen until the user quits, and leaves the last

@@ -9,8 +9,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 )
 
 // topColumn is a column of numbers after the key.

@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // hostile is a key that would clear a terminal and color it.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/overrides"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/overrides"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
 )
 
 // line is one command line against a server, at a given time after the start, and its output.

@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // Source describes the servers that a Dashboard shows. Its functions must be safe for concurrent

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // state is the content of the page. Times are in ms since the epoch, by the servers' clock except

@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 func must[T any](t testing.TB) func(T, error) T { return redistest.Must[T](t) }

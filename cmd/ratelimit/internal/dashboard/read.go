@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/reply"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // Fleet holds the policies of all primaries, and the counts of their calls.

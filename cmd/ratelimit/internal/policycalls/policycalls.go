@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 	"slices"
 	"sync"
 	"time"

@@ -12,11 +12,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
-	"github.com/ratelimit-functions/ratelimit/internal/scan"
-	"github.com/ratelimit-functions/ratelimit/internal/usage"
 )
 
 // TestMain ignores a goroutine of go-redis. If a pool fails to dial, this goroutine retries once a
