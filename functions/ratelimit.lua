@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a0f3c63f3e8e'
+local BUILD_ID = '361cd490d169'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -223,7 +223,8 @@ end
 
 --@ src/30_states.lua
 do
--- A state is what a rate stores in a key, as read by a call.
+-- A state is what a rate stores in a key, as read by a call. A call loads a key into states if its limit's function probe
+-- cannot tell how many units fit (src/60_decisions.lua), and for a refund.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
@@ -237,10 +238,6 @@ do
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 --   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- src/60_decisions.lua sets
---   index    the position of the key in the call, from 1
---   cost     the cost of the call for this key
---   group    the limits that decide together: the enforced ones, or those of one shadow policy
 -- Algorithms add their own fields.
 
 local list = {}
@@ -1592,6 +1589,7 @@ do
 --   composed        its policies with several limits, shadow, track or a canary
 --   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
+--   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
@@ -2470,7 +2468,8 @@ do
 -- when all three have ended. An override that has ended is ignored, and dropped when the state is next
 -- written.
 --
--- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- A call looks for an override only if a key does not hold what the call's limit stores, so overrides do not slow down calls
+-- on other keys. overrides.probe reads an override of gcra. All others are loaded by states.load_other: it
 -- loads the key with the override's limit and returns the override. The decision then uses the
 -- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
 -- of a limit, and
@@ -3319,6 +3318,8 @@ do
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
+-- k counts back from the expiry, which is rounded up so that no key expires before TAT, and on from the us, which
+-- are rounded down so that a TAT in whole us needs no k.
 -- A debt that FORCE has left above b*T ends with "-debt" in both.
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
@@ -3352,7 +3353,8 @@ end
 -- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
 -- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
 -- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
--- by the ticks of the bound.
+-- by the ticks of the bound. above is never 0: the upper bound would then be T itself, whose interval is
+-- larger than most, because divide could not handle it.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -4375,7 +4377,7 @@ local function decide_with_options(keys, request)
   if err then return err end
   local reply, charged, passes
   if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
-    reply = one(keys[1], limit, cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
     passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else

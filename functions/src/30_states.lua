@@ -1,4 +1,5 @@
--- A state is what a rate stores in a key, as read by a call.
+-- A state is what a rate stores in a key, as read by a call. A call loads a key into states if its limit's function probe
+-- cannot tell how many units fit (src/60_decisions.lua), and for a refund.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
@@ -12,10 +13,6 @@
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 --   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- src/60_decisions.lua sets
---   index    the position of the key in the call, from 1
---   cost     the cost of the call for this key
---   group    the limits that decide together: the enforced ones, or those of one shadow policy
 -- Algorithms add their own fields.
 
 local list = {}

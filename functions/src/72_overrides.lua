@@ -6,7 +6,8 @@
 -- when all three have ended. An override that has ended is ignored, and dropped when the state is next
 -- written.
 --
--- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- A call looks for an override only if a key does not hold what the call's limit stores, so overrides do not slow down calls
+-- on other keys. overrides.probe reads an override of gcra. All others are loaded by states.load_other: it
 -- loads the key with the override's limit and returns the override. The decision then uses the
 -- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
 -- of a limit, and

@@ -16,7 +16,7 @@ local function decide_with_options(keys, request)
   if err then return err end
   local reply, charged, passes
   if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
-    reply = one(keys[1], limit, cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
     passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
