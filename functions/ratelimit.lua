@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '361cd490d169'
+local BUILD_ID = '334fc3b3df12'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -319,7 +319,6 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local BLOCK = '^blocked:(%d+):(%d+):()'
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
@@ -352,6 +351,14 @@ function states.owner(head)
   return nil
 end
 
+-- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
+-- and the position of this state. If the value does not begin with a block, it returns nil.
+local function block(head)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, from
+end
+
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
@@ -359,6 +366,7 @@ end
 --   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
+--   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -380,10 +388,8 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, BLOCK)
-  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
-  local blocked = ends and expiry
-  if blocked then found.from, found.expiry = from - 1, expiry end
+  local ends, expiry, from = block(head)
+  if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -392,7 +398,7 @@ function states.look(key, head, left)
     found.override = inner
   end
   inner.value = is_whole and state or nil
-  local bare = not blocked and inner == found
+  local bare = not ends and inner == found
   inner.owner = states.owner(state)
   found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
@@ -401,7 +407,7 @@ function states.look(key, head, left)
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
-  elseif blocked then
+  elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
@@ -411,12 +417,11 @@ end
 -- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
 -- and left are as in look.
 function states.blocked(key, head, left)
-  local ends, expiry, from = string.match(head, BLOCK)
-  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local ends, expiry, from = block(head)
+  if not ends then return nil end
   local state = string.sub(head, from)
   if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  ends, expiry = ends + 0, expiry + 0
   local ms = ends - (ends > expiry and ends or expiry) + left
   return left >= 0 and ms > 0 and ms or nil
 end
@@ -2528,37 +2533,43 @@ end
 
 local form = { load = states.load_other, write = write }
 
+-- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
+-- state after it, and the position of this state, or nil if the override is broken.
+local function part(value)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length + 0 and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return limit, text, ends + 0, expiry + 0, at + length
+end
+
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
 -- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
 -- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
-  local ends, expiry, length, at = string.match(value, PART)
-  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
-  if not (ends and expiry and length) then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit = #text == length and overrides.limit(text)
-  if not limit or limit.lease then return nil end
+  local limit, text, ends, expiry, at = part(value)
+  if not limit then return nil end
   return {
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
-    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length), #value <= LAST
+    from = from + at - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at), #value <= LAST
 end
 
 -- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
 -- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
 -- key's PTTL, or nil.
 function overrides.probe(key, value, left)
-  local ends, expiry, length, at = string.match(value, PART)
-  if not ends or #value > SHORT or ends + expiry >= numbers.MOST then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit, now = #text == length + 0 and overrides.limit(text), clock.ms()
-  if not limit or limit.form ~= gcra_expiry.form or ends + 0 <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
-  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at + length), expiry - now)
+  local limit, text, ends, expiry, at = part(value)
+  if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
+  local now = clock.ms()
+  if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
   if not debt then return nil end
   local room = rate.full - debt
-  return limit, (room - room % rate.interval) / rate.interval, debt, ends + 0, text
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
 end
 
 -- commit takes units from a key that probe has read, as the function commit of a limit does.
@@ -3075,19 +3086,12 @@ function contents.duration(text, what)
   return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
 end
 
--- blocked_until returns the end of a key's block in ms since the epoch, or 0 if there is none. The
--- block may have ended.
-local function blocked_until(key, content)
-  if content.leases then return leases.blocked_until(key) end
-  return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
-end
-
 -- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
 -- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
 -- override. If the state, the block and the override all end by the current millisecond, put deletes
 -- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
-  blocked = blocked or blocked_until(key, content)
+  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
@@ -3662,13 +3666,11 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.skip ~= #PREFIX or not goes_on(state) then
-    packed.form.write(key, limit, at)
-  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
+  if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
+    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+  else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
-  else
-    states.put(key, state.text .. state.added, expiry(state))
   end
 end
 

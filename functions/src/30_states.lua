@@ -94,7 +94,6 @@ end
 
 ------------------------------------------------------------------- what a key holds
 
-local BLOCK = '^blocked:(%d+):(%d+):()'
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
 -- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
@@ -127,6 +126,14 @@ function states.owner(head)
   return nil
 end
 
+-- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
+-- and the position of this state. If the value does not begin with a block, it returns nil.
+local function block(head)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, from
+end
+
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
@@ -134,6 +141,7 @@ end
 --   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
+--   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -155,10 +163,8 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, BLOCK)
-  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
-  local blocked = ends and expiry
-  if blocked then found.from, found.expiry = from - 1, expiry end
+  local ends, expiry, from = block(head)
+  if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -167,7 +173,7 @@ function states.look(key, head, left)
     found.override = inner
   end
   inner.value = is_whole and state or nil
-  local bare = not blocked and inner == found
+  local bare = not ends and inner == found
   inner.owner = states.owner(state)
   found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
@@ -176,7 +182,7 @@ function states.look(key, head, left)
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
-  elseif blocked then
+  elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
@@ -186,12 +192,11 @@ end
 -- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
 -- and left are as in look.
 function states.blocked(key, head, left)
-  local ends, expiry, from = string.match(head, BLOCK)
-  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local ends, expiry, from = block(head)
+  if not ends then return nil end
   local state = string.sub(head, from)
   if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  ends, expiry = ends + 0, expiry + 0
   local ms = ends - (ends > expiry and ends or expiry) + left
   return left >= 0 and ms > 0 and ms or nil
 end

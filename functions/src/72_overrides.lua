@@ -66,37 +66,43 @@ end
 
 local form = { load = states.load_other, write = write }
 
+-- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
+-- state after it, and the position of this state, or nil if the override is broken.
+local function part(value)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length + 0 and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return limit, text, ends + 0, expiry + 0, at + length
+end
+
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
 -- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
 -- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
-  local ends, expiry, length, at = string.match(value, PART)
-  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
-  if not (ends and expiry and length) then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit = #text == length and overrides.limit(text)
-  if not limit or limit.lease then return nil end
+  local limit, text, ends, expiry, at = part(value)
+  if not limit then return nil end
   return {
     algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
-    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length), #value <= LAST
+    from = from + at - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at), #value <= LAST
 end
 
 -- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
 -- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
 -- key's PTTL, or nil.
 function overrides.probe(key, value, left)
-  local ends, expiry, length, at = string.match(value, PART)
-  if not ends or #value > SHORT or ends + expiry >= numbers.MOST then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit, now = #text == length + 0 and overrides.limit(text), clock.ms()
-  if not limit or limit.form ~= gcra_expiry.form or ends + 0 <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
-  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at + length), expiry - now)
+  local limit, text, ends, expiry, at = part(value)
+  if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
+  local now = clock.ms()
+  if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
   if not debt then return nil end
   local room = rate.full - debt
-  return limit, (room - room % rate.interval) / rate.interval, debt, ends + 0, text
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
 end
 
 -- commit takes units from a key that probe has read, as the function commit of a limit does.

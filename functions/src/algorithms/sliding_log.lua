@@ -231,13 +231,11 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.skip ~= #PREFIX or not goes_on(state) then
-    packed.form.write(key, limit, at)
-  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
+  if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
+    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+  else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
-  else
-    states.put(key, state.text .. state.added, expiry(state))
   end
 end
 
