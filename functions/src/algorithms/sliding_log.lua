@@ -242,7 +242,7 @@ end
 local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
 
 -- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the text, the first entry that counts
--- and the units that count. If the log is long, has units later than now or is not one rate's log, its state is
+-- and the time of the last one, 0 if none counts. If the log is long, has units later than now or is not one rate's log, its state is
 -- loaded.
 local function probe(key, limit)
   local text, capacity = redis.pcall('GETRANGE', key, '0', LAST), limit.capacity
@@ -257,7 +257,7 @@ local function probe(key, limit)
   if prefix ~= PREFIX or base >= SUMS or first > last or last > now or (first_sum - base) % SUMS > units or units > LONGEST then
     return nil, text
   elseif last <= since then
-    live, used = entries + 1, 0
+    live, used, last = entries + 1, 0, 0
   elseif first <= since then
     short.text, short.sum = text, sum
     live = search(short, 2, entries, since, SUMS)
@@ -266,7 +266,7 @@ local function probe(key, limit)
     if used > units then return nil, text end
   end
   local free = capacity - used
-  return free > 0 and free or 0, text, live, used
+  return free > 0 and free or 0, text, live, last
 end
 
 local function commit(key, limit, units, text, live)
@@ -283,16 +283,15 @@ local function commit(key, limit, units, text, live)
   return rate.period, 0
 end
 
-local function waits(limit, cost, text, live, used)
+local function waits(limit, cost, text, live, last)
   local size, capacity, retry, gone = #text, limit.capacity, 0, limit.rate.period * 1000 - clock.us()
-  if cost and cost > capacity then retry = -1 end
-  if used == 0 then return 0, retry end
-  local last, sum = struct.unpack('>I7I5', text, size - ENTRY + 1)
-  if cost and retry == 0 then
-    short.text, short.sum, short.live, short.entries = text, sum, live, (size - #PREFIX - BASE) / ENTRY
+  if cost and cost > capacity then
+    retry = -1
+  elseif cost then
+    short.text, short.live, short.entries, short.sum = text, live, (size - #PREFIX - BASE) / ENTRY, struct.unpack('>I5', text, size - BASE + 1)
     retry = clock.ceil_ms(leaving(short, capacity - cost) + gone)
   end
-  return clock.ceil_ms(last + gone), retry
+  return last > 0 and clock.ceil_ms(last + gone) or 0, retry
 end
 
 -------------------------------------------------------------------------------------------
