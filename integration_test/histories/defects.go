@@ -15,10 +15,10 @@ type Defect struct {
 // Defects are changes that tests of the checker make.
 var Defects = []Defect{
 	{"a unit lost", `string.format('token_bucket:%d:%d', tokens, added)`, `string.format('token_bucket:%d:%d', tokens + 1, added)`},
-	{"a denial that writes", `    reset, retry, capacity = limit.waits(limit, cost, a, b, c)
-  elseif`, `    reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+	{"a denial that writes", `    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0,`, `    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
     if free > 0 then limit.commit(key, limit, 1, a, b, c) end
-  elseif`},
+    return answer(limit.calls, 0,`},
 	{"a retry counted twice", `if charged and request_key then`, `if charged and request_key and cost ~= 1 then`},
 	{"a wait 1 ms early", `-1 or ceil(debt + cost * rate.interval - rate.full, ticks)`, `-1 or ceil(debt + cost * rate.interval - rate.full, ticks) - 1`},
 	{"a shadow charged", `group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')`, `group.charged = not group.denies`},
