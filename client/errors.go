@@ -128,6 +128,9 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " %q", key)
 	}
 	b.WriteString(": ")
+	if e.sentence == "" && e.Err != nil { // not made by this package
+		b.WriteString(e.Err.Error())
+	}
 	b.WriteString(e.sentence)
 	if e.Remedy != "" {
 		b.WriteString("; " + e.Remedy)

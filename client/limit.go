@@ -19,7 +19,8 @@ import (
 //
 // An untyped constant works: Allow(ctx, key, "100/m"). The client does not check the text. If the
 // limit is invalid or empty, the server rejects the call, and the error is [ErrMisconfigured].
-// [ParseLimit] and [Client.Check] find that out earlier. Package limit makes limits from numbers.
+// [ParseLimit] and [Client.Check] find that out earlier. Package
+// limits makes limits from numbers.
 type Limit string
 
 // ParseLimit returns text as a Limit, or an error that says what is wrong with it. It needs no server.

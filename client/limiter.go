@@ -23,7 +23,13 @@ import "context"
 // If a layer has a method Unwrap() Limiter, the packages above use what the Limiter beneath can do
 // besides Take, as [net/http.ResponseController] does: WaitOn gives back a turn with Refund, and
 // httplimit checks its limit with Check. A layer can have such a method itself. If there is none, a
-// check finds no fault, and what must be given back or blocked returns an error.
+// check finds no fault, and what must be given back or blocked returns an error. A layer that changes
+// requests, for example their keys, has these methods of its own, or no Unwrap: otherwise a refund
+// would go to the keys of the request as it was.
+//
+// A layer has a field for the Limiter beneath, and does not embed a *Client: Allow, Wait and the other
+// methods of an embedded Client would not call the layer's Take. With a layer, Allow(ctx, key, limit) is
+// Take(ctx, client.For(key, limit)).
 type Limiter interface {
 	Take(ctx context.Context, req Request) (Result, error)
 }

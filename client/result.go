@@ -54,7 +54,7 @@ type Result struct {
 
 	// Index is the number of the binding key, counted from 1: the first key that denied, or else
 	// the one with the least remaining. Request.Keys[Index-1] is that key. It is 1 for a call with
-	// one key.
+	// one key, and 0 if there is no decision, as in the Result beside an error.
 	Index int
 
 	// Source is what decided:
