@@ -27,10 +27,10 @@ func Of(ctx context.Context, name string) *Charge { return (*Charge)(adapter.Cha
 // Result returns the result of the last call to the limiter, or the zero Result for a nil Charge.
 func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
-// Refund gives n units back to each key, for example because the work cost less or
-// failed. It returns an error if n exceeds the charge of the request. If the request has an
-// OnceKey, Refund returns [client.ErrMisconfigured]: the request may be a repeat, which was not charged.
-// While a key is blocked, nothing is given back. For ctx, see [Charge.More].
+// Refund gives n units back to each key, for example because the work cost less or failed. It returns
+// an error if n exceeds the charge of the request. If the request has an OnceKey, Refund returns
+// [client.ErrMisconfigured]: the request may be a repeat, which was not charged. While a key is
+// blocked, nothing is given back. For ctx, see [Charge.More].
 //
 // Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
 // [client.LocalLimiter] allowed the request, except units of More, and nothing to a shadow policy

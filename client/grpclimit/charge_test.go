@@ -59,7 +59,7 @@ func TestCharge(t *testing.T) {
 	limitertest.Check(t, serve(t, s, func(context.Context, *charge.Charge) {}))
 }
 
-// The handler of a stream corrects the charge of its opening. PerMessage charges the messages
+// The handler of a stream corrects the charge of its opening. WithPerMessage charges the messages
 // separately.
 func TestChargeOfStream(t *testing.T) {
 	limiter, _ := newLimiter(t)

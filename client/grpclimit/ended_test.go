@@ -183,7 +183,7 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// If there is no decision and the call's context is done, the handler does not run. OnError
+// If there is no decision and the call's context is done, the handler does not run. WithOnError
 // receives errors from the server and from the Key, but not the error of the call's context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
@@ -222,7 +222,7 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 					want = client.ErrUnavailable
 				}
 				if (len(heard) == 1) != tt.heard || len(heard) > 1 || len(heard) == 1 && !errors.Is(heard[0], want) {
-					t.Errorf("OnError heard %v, want %v: %t", heard, want, tt.heard)
+					t.Errorf("WithOnError heard %v, want %v: %t", heard, want, tt.heard)
 				}
 			})
 		}

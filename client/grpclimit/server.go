@@ -58,7 +58,8 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 
 // WithPerMessage also counts each message that a stream receives, except the first: the charge for
 // opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
-// returns the error that ends the call. An OnceKey applies only to the opening of the stream, and so does the charge of package charge.
+// returns the error that ends the call. An OnceKey and the Charge of package charge apply only to the
+// opening of the stream.
 func WithPerMessage() Option {
 	return func(s *Interceptor) error {
 		s.perMessage = true

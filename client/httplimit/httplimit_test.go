@@ -83,7 +83,9 @@ func TestXHeaders(t *testing.T) {
 func TestSkip(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), ok,
-		httplimit.WithSkip(func(r *http.Request) bool { return r.Method == "HEAD" || r.Method == "OPTIONS" || r.URL.Path == "/healthz" }), httplimit.WithSkip(func(r *http.Request) bool { return r.Header.Get("X-Probe") != "" }))
+		httplimit.WithSkip(func(r *http.Request) bool {
+			return r.Method == "HEAD" || r.Method == "OPTIONS" || r.URL.Path == "/healthz"
+		}), httplimit.WithSkip(func(r *http.Request) bool { return r.Header.Get("X-Probe") != "" }))
 	for _, tt := range []struct {
 		method, path string
 		skipped      bool
