@@ -62,15 +62,15 @@ func cmdExec(s *Server, c *session, args []string) engine.Reply {
 		c.watching = false
 		s.pass(c, "MULTI")
 		if r, ok := s.pass(c, "EXEC").(raw); c.lost || ok && strings.HasPrefix(string(r), "*-1") {
-			return c.nullArray()
+			if c.resp3 || c.conn == nil {
+				return nil
+			}
+			return raw("*-1\r\n")
 		}
 	}
 	out := appendHead(nil, '*', int64(len(tx.queue)))
 	for _, words := range tx.queue {
 		r := s.execute(c, s.lookup(words[0]), words)
-		if _, waits := r.(*waiter); waits {
-			r = c.nullArray()
-		}
 		if len(out) <= maxReply {
 			out = appendReply(out, r, c.resp3, maxReply)
 		}

@@ -13,8 +13,7 @@ type command struct {
 	name     string // in upper case
 	arity    int    // as in COMMAND: includes the name; negative for a minimum
 	write    bool
-	noScript bool // whether the command and all its subcommands are forbidden in functions
-	blocking bool
+	noScript bool                         // whether the command and all its subcommands are forbidden in functions
 	amounts  [2]int                       // the entry of the command in the map amounts
 	keys     func(args []string) []string // args excludes the name
 
@@ -38,7 +37,6 @@ func (s *Server) commandHandlers() map[string]*command {
 		"FLUSHALL": cmdFlush("FLUSHALL"), "FLUSHDB": cmdFlush("FLUSHDB"),
 		"INCRBYFLOAT": cmdIncrByFloat, "HINCRBYFLOAT": cmdHIncrByFloat,
 		"HINCRBY": cmdHIncrBy, "ZADD": cmdScores("ZADD"), "ZINCRBY": cmdScores("ZINCRBY"),
-		"XREAD": cmdXRead("XREAD"), "XREADGROUP": cmdXRead("XREADGROUP"),
 		"HELLO": cmdHello, "SELECT": cmdSelect, "CLIENT": cmdClient, "QUIT": cmdQuit, "RESET": cmdReset,
 		"MULTI": cmdMulti, "EXEC": cmdExec, "DISCARD": cmdDiscard, "WATCH": cmdWatch, "UNWATCH": cmdUnwatch,
 		"INFO": cmdInfo, "COMMAND": cmdCommand, "CLUSTER": cmdCluster, "CONFIG": cmdConfig,
@@ -49,16 +47,11 @@ func (s *Server) commandHandlers() map[string]*command {
 	for name, why := range unsupported {
 		table[name].run = func(*Server, *session, []string) engine.Reply { return notSupported("this command", why) }
 	}
-	for name, cmd := range table {
-		if cmd.blocking {
-			cmd.run = cmdBlocking(name)
-		}
-	}
 	return table
 }
 
-// Each line of commandTable describes commands: flags (w: writes, s: not allowed in functions, b:
-// may block), the way to find the keys (see keyFinders), and the commands' names, each with its
+// Each line of commandTable describes commands: flags (w: writes, s: not allowed in functions), the
+// way to find the keys (see keyFinders), and the commands' names, each with its
 // arity.
 const commandTable = `
 - none      COMMAND -1  DBSIZE 1  ECHO 2  INFO -1  KEYS 2  PING -1  PUBLISH 3  PUBSUB -2  RANDOMKEY 1  SCAN -2  SELECT 2  TIME 1
@@ -82,16 +75,16 @@ w first     ZPOPMIN -2  ZREM -3  ZREMRANGEBYLEX 4  ZREMRANGEBYRANK 4  ZREMRANGEB
 s all       WATCH -2
 w all       DEL -2  PFMERGE -2  SDIFFSTORE -3  SINTERSTORE -3  SUNIONSTORE -3  UNLINK -2
 w odd       MSET -3  MSETNX -3
-wsb butlast BLPOP -3  BRPOP -3  BZPOPMAX -3  BZPOPMIN -3
+ws butlast BLPOP -3  BRPOP -3  BZPOPMAX -3  BZPOPMIN -3
 w 1to2      COPY -3  LMOVE 5  RENAME 3  RENAMENX 3  RPOPLPUSH 3  SMOVE 4
-wsb 1to2    BLMOVE 6  BRPOPLPUSH 4
+ws 1to2    BLMOVE 6  BRPOPLPUSH 4
 w from2     BITOP -4
 - second    MEMORY -2  OBJECT -2  XINFO -2
 w second    XGROUP -2
 - counted1  SINTERCARD -3  ZINTER -3  ZUNION -3
 w counted1  LMPOP -4  ZMPOP -4
 s counted2  EVAL -3  EVALSHA -3  EVALSHA_RO -3  EVAL_RO -3  FCALL -3  FCALL_RO -3
-wb counted2 BZMPOP -5
+w counted2 BZMPOP -5
 w 1counted2 ZINTERSTORE -4  ZUNIONSTORE -4
 - streams   XREAD -4
 w streams   XREADGROUP -7
@@ -108,7 +101,6 @@ func parseCommandTable() map[string]*command {
 				arity:    arity,
 				write:    strings.Contains(f[0], "w"),
 				noScript: strings.Contains(f[0], "s"),
-				blocking: strings.Contains(f[0], "b"),
 				amounts:  amounts[f[i]],
 				keys:     keyFinders[f[1]],
 			}

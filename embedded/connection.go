@@ -72,11 +72,7 @@ func (s *Server) serve(c *session) {
 		case strings.EqualFold(words[0], "POST") || strings.EqualFold(words[0], "HOST:"):
 			c.closing = true // an HTTP request, perhaps sent by a browser for a malicious web page
 		default:
-			r := s.run(c, words)
-			if w, ok := r.(*waiter); ok {
-				r = s.wait(w)
-			}
-			c.out.write(r, c.resp3)
+			c.out.write(s.run(c, words), c.resp3)
 		}
 	}
 	c.out.flush()

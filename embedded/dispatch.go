@@ -20,15 +20,7 @@ func (s *Server) run(c *session, words []string) engine.Reply {
 	}
 	s.clock.read()
 	s.expire()
-	r := s.dispatch(c, words)
-	if s.wrote {
-		s.wrote = false
-		s.serveWaiters()
-	}
-	if w, ok := r.(*waiter); ok {
-		s.waiters = append(s.waiters, w)
-	}
-	return r
+	return s.dispatch(c, words)
 }
 
 // dispatch checks a command as Redis does, and runs or queues it.
@@ -70,7 +62,6 @@ func (s *Server) lookup(name string) *command {
 }
 
 func (s *Server) execute(c *session, cmd *command, words []string) engine.Reply {
-	s.wrote = s.wrote || cmd.write
 	if e := cmd.tooMuch(words); e != nil {
 		return e
 	}

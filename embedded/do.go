@@ -17,8 +17,7 @@ func (e Error) Error() string { return string(e) }
 // and bools. The result is an int64, a string (for bulk and simple strings), nil, or a []any of
 // these. An error within an array is an Error value. An error reply is returned as an Error.
 //
-// Do rejects commands that belong to a connection: MULTI, WATCH, SELECT and commands that block. To
-// run them, connect a client to Addr.
+// Do rejects commands that belong to a connection: MULTI, WATCH and SELECT. To run them, connect a client to Addr.
 func (s *Server) Do(args ...any) (any, error) {
 	if len(args) == 0 {
 		return nil, Error("ERR Do needs a command")
@@ -31,7 +30,7 @@ func (s *Server) Do(args ...any) (any, error) {
 		}
 		words[i] = w
 	}
-	if cmd := s.lookup(words[0]); cmd != nil && (onlyConnections[cmd.name] || cmd.blocking) {
+	if cmd := s.lookup(words[0]); cmd != nil && onlyConnections[cmd.name] {
 		return nil, Error(fmt.Sprintf("ERR %s belongs to a connection: use a client on the server's address, not Do", cmd.name))
 	}
 	r := s.run(s.local, words)

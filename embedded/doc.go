@@ -23,8 +23,8 @@
 // Functions see Redis version 7.2.4. The time does not change during a call, and numbers passed to
 // redis.call are written in their shortest form (Redis 7.0 writes "%.17g"). There is no EVAL, no
 // DUMP or RESTORE, no MEMORY, no ACL, no cluster, no replication, no persistence, and no log:
-// redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, and XREAD does not
-// support BLOCK. Keys cannot move to another database: there is no MOVE, no SWAPDB, and no COPY
+// redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, and no
+// command waits: no BLPOP, no XREAD. Keys cannot move to another database: there is no MOVE, no SWAPDB, and no COPY
 // with the option DB. The commands are those of Redis 7.0 that miniredis implements; COMMAND lists
 // those of Redis 5.
 //

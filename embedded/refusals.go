@@ -15,6 +15,8 @@ var unsupported = map[string]string{
 	"DUMP": noDumps, "RESTORE": noDumps,
 	"MEMORY":    "its keys do not take the memory that they take in Redis",
 	"SUBSCRIBE": noMessages, "PSUBSCRIBE": noMessages, "UNSUBSCRIBE": noMessages, "PUNSUBSCRIBE": noMessages,
+	"BLPOP": noWaiting, "BRPOP": noWaiting, "BLMOVE": noWaiting, "BRPOPLPUSH": noWaiting,
+	"BZPOPMIN": noWaiting, "BZPOPMAX": noWaiting, "BZMPOP": noWaiting, "XREAD": noWaiting, "XREADGROUP": noWaiting,
 	"MOVE": oneDatabase, "SWAPDB": oneDatabase,
 }
 
@@ -22,6 +24,7 @@ const (
 	onlyFunctions = "it runs Redis Functions: use FUNCTION LOAD and FCALL"
 	noDumps       = "its payloads would not be those of Redis"
 	noMessages    = "it sends no messages"
+	noWaiting     = "its commands do not wait: ask again with one such as LPOP, ZPOPMIN or XRANGE"
 	oneDatabase   = "its keys stay in their database"
 )
 
@@ -29,7 +32,7 @@ func notSupported(what, why string) engine.Reply {
 	return engine.Error("ERR " + what + " is not supported by the embedded server: " + why)
 }
 
-// onlyConnections lists the commands, besides blocking commands, that Do rejects.
+// onlyConnections lists the commands that Do rejects.
 var onlyConnections = map[string]bool{
 	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "UNWATCH": true, "SELECT": true, "HELLO": true, "QUIT": true,
 	"RESET": true,

@@ -31,8 +31,6 @@ type Server struct {
 	capture  *capture
 	sessions map[*session]bool
 	nextID   int64
-	wrote    bool      // whether the current command wrote
-	waiters  []*waiter // longest waiting first
 }
 
 // Start starts a server without keys. It has no libraries except those of WithLibrary. Call Close

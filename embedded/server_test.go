@@ -67,7 +67,6 @@ func TestDo(t *testing.T) {
 		{[]any{"LPUSH", "k", "x"}, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 		{[]any{"SET", "k", struct{}{}}, "ERR Do cannot send an argument of type struct {}: give a string, []byte, number or bool"},
 		{[]any{"MULTI"}, "ERR MULTI belongs to a connection: use a client on the server's address, not Do"},
-		{[]any{"BLPOP", "k", 0}, "ERR BLPOP belongs to a connection: use a client on the server's address, not Do"},
 		{[]any{"EVAL", "return 1", 0}, "ERR this command is not supported by the embedded server: it runs Redis Functions: use FUNCTION LOAD and FCALL"},
 		{[]any{"DUMP", "k"}, "ERR this command is not supported by the embedded server: its payloads would not be those of Redis"},
 	} {

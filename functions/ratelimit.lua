@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5dc4777b7f95'
+local BUILD_ID = '6257935c4c28'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -95,8 +95,8 @@ end
 do
 -- This file reads the server's time once per call, so that all limits of a call use the same time, even
 -- on Redis 7.0, where the time advances during a call. Each function that uses the time first sets
--- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, decisions.several,
--- contents.of_all or leases.call.
+-- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, contents.of_all or
+-- leases.call.
 
 -- us returns the time in whole microseconds since the epoch.
 function clock.us()
@@ -223,7 +223,8 @@ end
 
 --@ src/30_states.lua
 do
--- A state is what a rate stores in a key, as read by a call.
+-- A state is what a rate stores in a key, as read by a call. A call loads a key into states if its limit's function probe
+-- cannot tell how many units fit (src/60_decisions.lua), and for a refund.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
@@ -237,10 +238,6 @@ do
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 --   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- src/60_decisions.lua sets
---   index    the position of the key in the call, from 1
---   cost     the cost of the call for this key
---   group    the limits that decide together: the enforced ones, or those of one shadow policy
 -- Algorithms add their own fields.
 
 local list = {}
@@ -354,6 +351,14 @@ function states.owner(head)
   return nil
 end
 
+-- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
+-- and the position of this state. If the value does not begin with a block, it returns nil.
+local function block(head)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, from
+end
+
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
@@ -361,6 +366,7 @@ end
 --   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
+--   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -382,10 +388,8 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
-  local blocked = ends and expiry
-  if blocked then found.from, found.expiry = from - 1, expiry end
+  local ends, expiry, from = block(head)
+  if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -394,7 +398,7 @@ function states.look(key, head, left)
     found.override = inner
   end
   inner.value = is_whole and state or nil
-  local bare = not blocked and inner == found
+  local bare = not ends and inner == found
   inner.owner = states.owner(state)
   found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
@@ -403,11 +407,23 @@ function states.look(key, head, left)
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
-  elseif blocked then
+  elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
   return found
+end
+
+-- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
+-- and left are as in look.
+function states.blocked(key, head, left)
+  local ends, expiry, from = block(head)
+  if not ends then return nil end
+  local state = string.sub(head, from)
+  if state ~= '' and not states.owner(state) then return nil end
+  left = left or redis.call('PTTL', key)
+  local ms = ends - (ends > expiry and ends or expiry) + left
+  return left >= 0 and ms > 0 and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
@@ -743,7 +759,8 @@ local VALUE = 'gcra'
 -- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
 -- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
-  return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
+  local digits = value ~= VALUE and string.match(value, '^gcra%-(%d+)$')
+  return value == VALUE and 0 or digits and numbers.parse_digits(digits)
 end, {})
 local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
@@ -764,7 +781,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
 -- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
@@ -774,18 +791,43 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
--- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
--- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
--- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
--- nil, the key's expiry minus left.
-local function store(key, rate, debt, value, left, now)
-  local ms, text = debt, VALUE
-  if rate.ticks > 1 then
-    ms = ceil(debt, rate.ticks)
-    text = text_of(ms * rate.ticks - debt)
-  end
-  if CLOCK_STANDS and text == value then
+-- value_of returns the value for a debt, and the ms until it expires.
+local function value_of(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
+gcra_expiry.value_of = value_of
+
+-- time_left returns what PTTL returns, as of the time now (ms).
+local function time_left(key, now)
+  local expiry = redis.call('PEXPIRETIME', key)
+  return expiry < 0 and expiry or expiry > now and expiry - now or 0
+end
+
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, now)
+  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
+  if left == -2 then return rate.capacity, 0 end
+  local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
+  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if not debt then return nil, value, left end
+  local interval, room = rate.interval, rate.full - debt
+  if room < 0 or debt < 0 then return nil end
+  return (room - room % interval) / interval, debt, value, left
+end
+
+-- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
+-- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
+-- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+local function commit(key, limit, units, debt, value, left, now)
+  local rate = limit.rate
+  local ms, text = debt + units * rate.interval, VALUE
+  if rate.ticks > 1 then text, ms = value_of(rate, ms) end
+  if not key then
+    return ms, limit.delays and ceil(debt, rate.ticks) or 0
+  elseif CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
     -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
@@ -798,32 +840,18 @@ local function store(key, rate, debt, value, left, now)
       redis.call('SET', key, text, 'PXAT', expiry)
     end
   end
-  return ms
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value
--- that this limit cannot have stored, it calls decisions.one_key instead.
-function gcra_expiry.decide(key, limit, cost)
-  local rate, left = limit.rate, redis.call('PTTL', key)
-  local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
-  local debt, value = read(key, left, ticks)
-  if not debt then return decisions.one_key(key, limit, cost, value, left) end
-  if debt < 0 or cost == 0 then return decisions.one_key(key, limit, cost) end
-  local most = full - cost * interval -- the largest debt that leaves room for the cost
-  local room = most - debt
-  if room < 0 then
-    local retry = -1
-    if cost <= capacity then retry = ceil(-room, ticks) else most = full - interval end
-    if debt - full > most then return decisions.one_key(key, limit, cost) end
-    room = full - debt
-    return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
-  end
-  local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
-  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, full - room, value, left))
+local function waits(limit, cost, debt)
+  local rate = limit.rate
+  local ticks, wait = rate.ticks, 0
+  if cost then wait = cost > rate.capacity and -1 or ceil(debt + cost * rate.interval - rate.full, ticks) end
+  return ceil(debt, ticks), wait
 end
 
 -- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
--- see store.
+-- see commit.
 local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost, forced) then value = nil end
@@ -839,8 +867,7 @@ local function load(key, limit, at, cost, head, left)
     left = redis.call('PTTL', key)
   else
     now = clock.ms()
-    left = redis.call('PEXPIRETIME', key)
-    if left >= 0 then left = left > now and left - now or 0 end
+    left = time_left(key, now)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
@@ -868,13 +895,10 @@ local function load_found(key, limit, at, cost, found)
 end
 
 local function save(limit, at)
-  local state, ticks = states.list[at], limit.rate.ticks
-  local debt = state.debt
-  local ms = ceil(debt, ticks)
+  local state = states.list[at]
+  local text, ms = value_of(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
-  local parts = { text_of(ms * ticks - debt) }
-  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
-  return parts, clock.ms() + ms
+  return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
 
 local function write(key, limit, at)
@@ -884,11 +908,25 @@ local function write(key, limit, at)
   elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
-    store(key, limit.rate, state.debt, state.value, nil, state.now)
+    commit(key, limit, 0, state.debt, state.value, nil, state.now)
   end
 end
 
-gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+gcra_expiry.form = form
+
+-- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
+-- algorithm wrote the state. left is the time in ms until the state expires.
+function gcra_expiry.overridden(limit, state, left)
+  local rate = limit.rate
+  local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
+  return debt and debt <= rate.full and debt or nil
+end
+
+-- complete completes a limit that stores its states in this way.
+function gcra_expiry.complete(limit)
+  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+end
 end
 
 --@ src/38_gcra_value.lua
@@ -940,62 +978,71 @@ function gcra_value.left(key, from)
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
-local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
+local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
 
--- decide implements limit.decide (see src/45_limits.lua) for a limit in which each T is a whole
--- number of us. If the cost is 0, or the key holds anything that such a limit cannot have stored,
--- it calls decisions.one_key instead.
-local function decide(key, limit, cost)
+-- probe, commit and waits decide on a key (see src/45_limits.lua) for a limit in which each T is a whole number of
+-- us. They go on with the TATs and the position of the rate with the fewest units. A TAT more than b*T after now may
+-- be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, _, number)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
-  if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
-    return decisions.one_key(key, limit, cost, value)
+  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then return nil, value end
+  local now, rates, at, tats = clock.us(), limit.rates, limit.first, tats_of[number or 1]
+  if not tats then
+    tats = {}
+    tats_of[number or 1] = tats
   end
-  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
-  local binding, retry = 0, 0
-  for i = 1, size do
+  local least, binding = numbers.MOST, 1
+  for i = 1, limit.size do
     local rate, tat = rates[i], now
     if held then
       tat = string.sub(value, at, at + 15) + 0
       at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
-    local debt, full, most = tat - now, rate.full, rate.full - cost * rate.interval
     tats[i] = tat
-    if debt > most then
-      local ms = -1
-      if cost <= rate.capacity then ms = clock.ceil_ms(debt - most) else most = full - rate.interval end
-      if debt - full > most then return decisions.one_key(key, limit, cost) end
-      if binding == 0 then binding = i end
-      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
-    end
+    local interval, room = rate.interval, rate.full - tat + now
+    if room < 0 then return nil end
+    local free = (room - room % interval) / interval
+    if free < least then least, binding = free, i end
   end
-  local allowed, least, last = binding == 0, numbers.MOST, 0
-  for i = 1, size do
-    local rate, tat = rates[i], tats[i]
-    if allowed then
-      tat = tat + cost * rate.interval
-      tats[i] = tat
-    end
-    local room = rate.full - tat + now
-    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
-    if free < least then
-      least = free
-      if allowed then binding = i end
-    end
-    if tat > last then last = tat end
-  end
-  if allowed then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
-  return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
+  return least, tats, binding
 end
 
--- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
--- calls or a rate counts in parts of a us.
+local function commit(key, limit, units, tats, binding)
+  local rates, size, last = limit.rates, limit.size, 0
+  for i = 1, size do
+    local tat = tats[i] + units * rates[i].interval
+    tats[i] = tat
+    if tat > last then last = tat end
+  end
+  if key then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
+  return clock.ceil_ms(last - clock.us()), 0, rates[binding].capacity
+end
+
+local function waits(limit, cost, tats, binding)
+  local now, rates, last, wait, first = clock.us(), limit.rates, 0, 0, nil
+  for i = 1, limit.size do
+    local rate, tat = rates[i], tats[i]
+    if tat > last then last = tat end
+    local over = cost and tat + cost * rate.interval - now - rate.full or 0
+    if over > 0 then
+      first = first or i
+      if cost > rate.capacity then wait = -1 end
+      if wait >= 0 and over > wait then wait = over end
+    end
+  end
+  return clock.ceil_ms(last - now), wait < 0 and -1 or clock.ceil_ms(wait), rates[first or binding].capacity
+end
+
+-- complete sets the fields with which probe decides on a limit, unless the algorithm delays calls or a rate counts in
+-- parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.decide, limit.shape, limit.format, limit.first = decide, '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
     limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10
@@ -1033,11 +1080,21 @@ function policies.names()
   return sorted
 end
 
+-- share_of returns the number, 0 to 999, that decides whether "<policy's name>:<key>" is in the share of a canary. SHA-1 takes as
+-- long as two commands, so the numbers of the keys used last are remembered.
+local share_of = numbers.remembered(function(text) return tonumber(string.sub(redis.sha1hex(text), 1, 8), 16) % 1000 end, {})
+
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
 -- the name of the policy, the key and the share, so it is the same on all servers. A larger share
 -- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
-  return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
+  return share_of(name .. ':' .. key) < canary.share
+end
+
+-- side returns a policy that is a result of parse_side (src/45_limits.lua), or its canary if the key belongs to the canary.
+function policies.side(policy, key)
+  local canary = policy.canary
+  return canary and policies.in_canary(canary, policy.name, key) and canary or policy
 end
 
 -- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
@@ -1182,8 +1239,8 @@ do
 --   capacity    the smallest capacity of the rates
 --   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
 --               most.field over its rates, or 0 if the algorithm has no bound
---   decide      the function for calls with this limit alone, see below
---   form        a table of the functions that load and write the limit's key, see below
+--   probe, commit, waits  the functions that decide on the limit's key, see below
+--   form        a table of the functions that load and write the key's states, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
@@ -1204,15 +1261,23 @@ do
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it. If it is calendar.complete, periods
 --             may be w, mo and y
 --   complete  function(limit): completes a limit, or returns what is wrong with it
---   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. The default is decisions.one_key. A faster one decides common calls without
---             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
---             read them
+--   probe     for limits of one rate: function(key, limit, cost, now, number), which reads a key, and returns how many
+--             units fit now and up to three values for commit and waits. If the key may hold anything else than
+--             such a limit stores, or an impossible state (see states.needs), it returns nil, and optionally what
+--             form.load takes as head and left. src/60_decisions.lua then loads the key's states. now is the time
+--             in ms if other keys are read too and the time advances during a call, and otherwise nil. number is the
+--             key's position in the call. Without probe, all decisions load states
+--   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
+--             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
+--             for several rates the capacity of the binding one. ... are the values of probe, and now
+--   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
+--             not fit does (-1 for never), and for several rates the capacity of the binding one. cost is false if the
+--             second is not needed
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
 --                                             for each rate. An impossible state (see states.needs) leaves room
---                                             for a call of this cost. head and left are nil, or what decide has
---                                             passed to decisions.one_key. Returns the error, or the override (see
+--                                             for a call of this cost. head and left are nil, or what probe has
+--                                             returned. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
@@ -1244,6 +1309,9 @@ local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
+
+-- unprobed is the function probe of limits whose states are always loaded.
+function limits.unprobed() return nil end
 
 -- refuse returns nil and the error for a limit. The second parameter is a format string.
 local function refuse(text, what, ...)
@@ -1359,7 +1427,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, decide = decisions.one_key, form = packed.form }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, probe = limits.unprobed, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -1377,7 +1445,8 @@ local function parse_rates(text, algorithm)
   limit.size = #limit.rates
   if limit.size == 1 then
     limit.rate = limit.rates[1]
-    limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
+    limit.form = algorithm.form or limit.form
+    limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)
@@ -1407,7 +1476,7 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
 -- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits. It also replaces the limit's field decide with a function that counts calls.
+-- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -1420,14 +1489,8 @@ local function parse_side(name, side, policy)
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
   local first = whole.limits[1]
-  local decide = first.decide
   first.calls, first.span = calls, #side
-  first.decide = function(key, limit, cost)
-    local reply = decide(key, limit, cost)
-    local allowed = reply[1] -- nil in an error
-    if allowed then calls[allowed] = calls[allowed] + 1 end
-    return reply
-  end
+  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
   return whole
 end
 
@@ -1440,12 +1503,8 @@ local function parse_policy(text)
   local name, canary = string.sub(text, 2), policy.canary
   local whole, err = parse_side(name, policy, policy)
   if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
-  if err then
-    return nil, err
-  elseif canary or #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
+  if err then return nil, err end
+  return not canary and whole.alone or whole
 end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
@@ -1472,15 +1531,28 @@ local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = ze
 
 local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
 
+local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
+
+local function may_override(head) return type(head) == 'string' and string.find(head, overrides.PREFIX) end
+
 local form = {
-  load = function(key, limit, at, cost)
+  load = function(key, limit, at, cost, head)
     states.new(at, limit.rate).free = 0
-    local head = redis.pcall('GETRANGE', key, '0', HEAD)
-    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key, head)
+    head = head or read(key)
+    local found = may_override(head) and states.look(key, head)
     return found and overrides.active(found) and states.load_other(key, limit, at, cost, head)
   end,
   write = nothing,
 }
+
+-- probe and waits decide on a key without an override: see src/45_limits.lua.
+local function probe(key)
+  local head = read(key)
+  if may_override(head) then return nil, head end
+  return 0
+end
+
+local function waits(_, cost) return 0, cost and -1 or 0 end
 
 -- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
 -- nil and the reason why it is invalid.
@@ -1495,7 +1567,7 @@ end
 -- complete completes a limit that has a rate with a count of 0, or returns what is wrong with it.
 function never.complete(limit)
   if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
-  limit.decide, limit.form = decisions.one_key, form
+  limit.form, limit.probe, limit.waits = form, probe, waits
   return nil
 end
 end
@@ -1522,6 +1594,7 @@ do
 --   composed        its policies with several limits, shadow, track or a canary
 --   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
+--   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
@@ -1529,8 +1602,9 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-requests.LONGEST_KEY = 65536 -- bytes
-requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+local LONGEST_KEY = 65536 -- bytes
+requests.LONGEST_KEY = LONGEST_KEY
+local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
@@ -1580,7 +1654,7 @@ local function read_limits(keys, args)
     if err then return nil, err end
     if limit.calls then
       request.counted = true
-      if limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then limit = limit.canary end
+      limit = policies.side(limit, keys[count + 1] or '')
     end
     if limit.limits then
       count = join(limit, count)
@@ -1600,7 +1674,7 @@ local function read_limits(keys, args)
   if count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  return at, asked > requests.FEW and excess() or nil
+  return at, asked > FEW and excess() or nil
 end
 
 -- misnumbered returns the error for a number of costs that differs from the number of limits.
@@ -1671,14 +1745,14 @@ end
 
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
 -- the smallest capacity among the limits that decide together.
-function requests.limit_costs()
-  local group_of, least = request.group_of, {}
-  for i = 1, request.count do
+function requests.limit_costs(of)
+  local group_of, least = of.group_of, {}
+  for i = 1, of.count do
     local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
   end
-  for i = 1, request.count do
-    request.costs[i] = least[group_of and group_of[i] or 0]
+  for i = 1, of.count do
+    of.costs[i] = least[group_of and group_of[i] or 0]
   end
 end
 
@@ -1695,7 +1769,7 @@ local function spread()
   end
   if upto then
     request.UPTO = costs[1]
-    requests.limit_costs()
+    requests.limit_costs(request)
   end
   return nil
 end
@@ -1704,8 +1778,8 @@ end
 -- hashes them (policies.in_canary) or passes them to a command.
 function requests.too_long(keys)
   for i = 1, #keys do
-    if #keys[i] > requests.LONGEST_KEY then
-      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    if #keys[i] > LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), LONGEST_KEY)
     end
   end
   return nil
@@ -1735,6 +1809,25 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
+local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
+
+-- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
+-- any other call it returns nil. read takes longer.
+function requests.plain(keys, args)
+  local known, number, asked, counted = limits.known, #keys, 0, nil
+  if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
+  for i = 1, number do
+    local limit = known[args[i]]
+    if not limit or not limit.rate then return nil end
+    asked, counted = asked + limit.asks, counted or limit.calls
+    limits_of_call[i], costs_of_call[i] = limit, 1
+  end
+  if asked > FEW or requests.too_long(keys) or requests.repeated(keys) then return nil end
+  clock.now = nil
+  plain_request.count, plain_request.counted = number, counted
+  return plain_request
+end
+
 -- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   clock.now = nil
@@ -1755,9 +1848,10 @@ end
 --@ src/60_decisions.lua
 do
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
--- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states are
--- compared with the cost, charged, and combined into the reply. Finally, the charged states are
--- written. A call that returns an error has therefore changed nothing.
+-- First, every key is read with its limit's function probe, which returns how many units fit. If probe
+-- cannot tell, and for a refund, the key is loaded into one state for each rate (src/30_states.lua), and
+-- these are charged. Then each key is written, with its limit's function commit or from its states, and
+-- gives its part of the reply. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
 -- separate decision: it is charged if it would allow the call, and the call continues in either case.
@@ -1770,67 +1864,79 @@ do
 -- first five fields for each limit by itself, and with shadow policies the units that were charged.
 
 local list = states.list
-local LONGEST_KEY = requests.LONGEST_KEY
 
 -- reply is the reply to a call. All calls share one table, because Redis converts it to integers
 -- before the next call begins. With a new table for each call, a denied call would take 4 % longer
 -- (bench/README.md).
 local reply = {}
 
--- answer returns the reply to a call with one key.
-function decisions.answer(allowed, capacity, remaining, retry, reset)
-  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
-  return reply
-end
-
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
-local function wait(state, cost)
-  local rate = state.rate
-  if cost > rate.capacity then return -1 end
-  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
-end
-
 local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
--- load loads every key of a request into states, and marks the groups that deny. It returns the
--- number of states, or nil and the error. The costs of UPTO depend on the capacities, so if load
--- finds overrides, it loads the keys again.
-local function load(keys, request, verb, again)
-  local named, costs, group_of, takes, size, overridden = request.limits, request.costs, request.group_of, verb == 'charge', 0, false
+-- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
+-- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
+-- these tables.
+local rooms, first, second, third = {}, {}, {}, {}
+
+-- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
+-- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
+local function load(key, request, i, at, cost, head, left)
+  local limit, least = request.limits[i], numbers.MOST
+  local override = limit.form.load(key, limit, at, cost, head, left)
+  if override then
+    if override.err then return nil, override end
+    override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
+    request.limits[i], limit = override, override
+  end
+  for j = at, at + limit.size - 1 do
+    local free = list[j].free
+    if free < least then least = free end
+  end
+  first[i], second[i] = list, at
+  return limit, least, override
+end
+
+-- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
+-- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
+-- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
+local function look(keys, request, verb, now, probed, head, left)
+  local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
+  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
   ENFORCED.denies = false
   for i = 1, request.count do
-    local limit, group, cost = named[i], group_of and group_of[i] or ENFORCED, costs[i]
-    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
-    if other then
-      if other.err then return nil, other end
-      other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
-      named[i], limit, overridden = other, other, true
+    local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
+    if probes then
+      free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
+      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
     end
-    if not takes then cost = 0 end -- a refund, or a call with FORCE, is denied only by a block
-    for at = size + 1, size + limit.size do
-      local state = list[at]
-      state.index, state.cost, state.group = i, cost, group
-      if cost > state.free then group.denies = true end
+    if free then
+      first[i], second[i], third[i] = a, b, c
+    else
+      if size == 0 then states.begin() end
+      local override
+      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      if not limit then return nil, free end
+      size, overridden = size + limit.size, overridden or override
     end
-    size = size + limit.size
+    rooms[i] = free
+    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end -- only a block denies a refund, or FORCE
   end
-  if overridden and request.UPTO and not again then
-    states.begin()
-    requests.limit_costs()
-    return load(keys, request, verb, true)
+  if overridden and request.UPTO and not request.looks_again then
+    request.looks_again = true
+    requests.limit_costs(request)
+    return look(keys, request, verb, now)
   end
   return size
 end
 
 -- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It returns this
 -- number, and makes it the cost of these limits. If it is 0, the group denies, and the cost is 1.
-local function fit(size, group, most)
-  local fits = most
-  for i = 1, size do
-    if list[i].group == group then fits = math.min(fits, list[i].cost, math.max(0, list[i].free)) end
+local function fit(request, group, most)
+  local shadows, costs, fits = request.group_of, request.costs, most
+  for i = 1, request.count do
+    if (shadows and shadows[i] or ENFORCED) == group then fits = math.min(fits, costs[i], math.max(0, rooms[i])) end
   end
-  for i = 1, size do
-    if list[i].group == group then list[i].cost = math.max(1, fits) end
+  for i = 1, request.count do
+    if (shadows and shadows[i] or ENFORCED) == group then costs[i] = math.max(1, fits) end
   end
   group.denies = fits == 0
   return fits
@@ -1838,13 +1944,12 @@ end
 
 -- decide_groups sets which groups are charged. A refund is decided for each group separately: a
 -- blocked key under a shadow policy does not prevent a refund to the other keys.
-local function decide_groups(size, request, verb)
+local function decide_groups(request, verb)
   local units = request.UPTO
-  if units and units > 0 then units = fit(size, ENFORCED, units) end
+  if units and units > 0 then units = fit(request, ENFORCED, units) end
   ENFORCED.charged = not ENFORCED.denies
-  if not request.groups then return end
-  for _, group in ipairs(request.groups) do
-    if units and request.costs[1] > 0 then fit(size, group, math.max(1, units)) end
+  for _, group in ipairs(request.groups or {}) do
+    if units and request.UPTO > 0 then fit(request, group, math.max(1, units)) end
     group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
   end
 end
@@ -1857,131 +1962,116 @@ local function force(state, units)
   return err
 end
 
--- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
--- decide_groups does not charge. It returns the error, or nil.
-local function charge(size, request, verb)
-  local costs, groups = request.costs, request.groups
-  for i = 1, size do
-    local state = list[i]
-    if not groups or state.group.charged then
-      local cost = verb == 'charge' and state.cost or costs[state.index]
-      local err = cost > 0 and (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
-      if err then return err end
+-- charge applies verb, which is charge, force or refund, to the states of the keys that are charged. It returns the
+-- error, or nil.
+local function charge(request, verb)
+  local costs, shadows = request.costs, request.group_of
+  for i = 1, request.count do
+    local units, at = costs[i], second[i]
+    if first[i] == list and units > 0 and (shadows and shadows[i] or ENFORCED).charged then
+      for j = at, at + request.limits[i].size - 1 do
+        local state = list[j]
+        local err = (verb == 'force' and force or state.rate.algorithm[verb])(state, units)
+        if err then return err end
+      end
     end
   end
   return nil
 end
 
--- restore loads the keys of groups that are not charged again, as for a cost of 1, if an impossible state
--- was replaced by one with room for more. The new state is not stored, so the reply must not count this
+-- restore loads the keys that are not charged again, as for a cost of 1, if an impossible state was
+-- replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
-local function restore(keys, named, count)
-  local rooms, firsts, first = {}, {}, 1 -- the positions of such states, and of the first state of their keys
-  for i = 1, count do
-    local last = first + named[i].size - 1
-    for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then rooms[at], firsts[i] = true, first end
+local function restore(keys, request)
+  local kept, named, shadows = {}, request.limits, request.group_of -- kept: from the position of such a state to its key
+  for i = 1, request.count do
+    local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
+    for j = at or 1, at and at + named[i].size - 1 or 0 do
+      if list[j].room then kept[j] = i end
     end
-    first = last + 1
   end
   states.begin()
-  for i, at in pairs(firsts) do
-    named[i].form.load(keys[i], named[i], at, 1)
+  local restored = {}
+  for _, i in pairs(kept) do
+    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    restored[i] = true
   end
-  for at in pairs(rooms) do
-    list[at].room, states.any_room = true, true
+  for j in pairs(kept) do
+    list[j].room, states.any_room = true, true
   end
 end
 
--- denies reports whether a state denies its cost.
-local function denies(state) return state.cost > state.free and not state.room end
+-- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+local function wait(state, cost)
+  local rate = state.rate
+  if cost > rate.capacity then return -1 end
+  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
 
--- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
--- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
--- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
--- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
--- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
-local function sum_up(whole, first, last, group, upto, forced)
-  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
-  local retry, longest = 0, 0
-  for i = first, last do
-    local state = list[i]
-    if not group or state.group == group then
-      local free, cost, reset, ms = state.free, state.cost, state.reset, 0
-      if cost > free and not state.group.charged and not state.room then -- this rate denies
-        ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
-        if not denied then binding, denied, retry = state, true, 0 end
-      elseif not denied then
-        if free < least or not binding then binding = state end
-        if forced and free == 0 then
-          ms = wait(state, 1)
-        elseif not forced then
-          ms = state.delay
-        end
+-- longer returns the longer of two waits in ms; -1 is the longest.
+local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
+
+-- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
+-- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
+-- time until one unit fits.
+local function sum_up(at, size, cost, charged, forced)
+  local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
+  for j = at, at + size - 1 do
+    local state = list[j]
+    local free, reset, ms = state.free, state.reset, 0
+    if cost > free and not charged and not state.room then -- this rate denies
+      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+      if not denies then binding, denies, retry = state, true, 0 end
+    elseif not denies then
+      if free < least or not binding then binding = state end
+      if forced and free == 0 then
+        ms = wait(state, 1)
+      elseif not forced then
+        ms = state.delay
       end
-      reset = reset or state.rate.algorithm.reset(state)
-      if reset > longest then longest = reset end
-      if ms ~= 0 and retry >= 0 and (ms > retry or ms < 0) then retry = ms end
-      if free < least then least = free > 0 and free or 0 end
-      if upto and cost < units then units = cost end
     end
+    reset = reset or state.rate.algorithm.reset(state)
+    if reset > longest then longest = reset end
+    if ms ~= 0 then retry = longer(retry, ms) end
+    if free < least then least = free > 0 and free or 0 end
   end
-  whole[1], whole[2], whole[3] = denied and 0 or units, binding.rate.capacity, least
-  whole[4], whole[5], whole[6] = retry, longest, binding.index
-  return whole
+  return longest, retry, binding.rate.capacity, least, denies
 end
 
-local result = {} -- the list that each() returns; the next call reuses it
+local would_be = {} -- the fields 1, 3, 4 and 6 of the reply if no policy were a shadow
 
--- each returns the list that EACH adds to the reply.
-local function each(request, verb)
-  local count, first, costs = request.count, 1, request.costs
-  for i = 1, count do
-    local last, state = first + request.limits[i].size - 1, list[first]
-    result[i] = sum_up(result[i] or {}, first, last, nil, request.UPTO, request.FORCE)
-    result[i][6] = request.groups and (not state.group.charged and 0 or verb == 'charge' and state.cost or costs[i]) or nil
-    first = last + 1
+-- add adds key i to would_be, in the same way as decide adds it to the reply.
+local function add(i, retry, left, denies)
+  local whole = would_be
+  if denies then
+    if whole[1] == 1 then whole[1], whole[4], whole[6] = 0, 0, i end
+  elseif whole[1] == 0 then
+    retry = 0
+  elseif left < whole[3] or i == 1 then
+    whole[6] = i
   end
-  for i = count + 1, #result do
-    result[i] = nil
-  end
-  return result
+  if left < whole[3] then whole[3] = left end
+  whole[4] = longer(whole[4], retry)
 end
 
--- write stores the states that were changed. It reports whether any state was changed.
-local function write(keys, request)
-  local costs, groups, at, any = request.costs, request.groups, 1, false
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    if costs[i] > 0 and (not groups or list[at].group.charged) then
-      limit.form.write(keys[i], limit, at)
-      any = true
-    end
-    at = at + limit.size
-  end
-  return any
-end
+local results = {} -- the list that EACH adds to the reply; reused by the next call
 
--- count adds a call to the counts of its policies. If the enforced limits deny a call, it is
--- counted only for the enforced policies that deny it.
+local denials = {} -- whether each key of a call with policies denies; reused by the next call
+
+-- count adds a call to the counts of its policies. If the enforced limits deny a call, it is counted
+-- only for the enforced policies that deny it.
 local function count(request)
-  local at = 1
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, last, denied = limit.calls, at - 1, 0
+    local calls, allowed = limit.calls, nil
     if calls and ENFORCED.charged then
-      local allowed = group and group.denies and 0 or 1
-      calls[allowed] = calls[allowed] + 1
+      allowed = group and group.denies and 0 or 1
     elseif calls and not group then
       for j = i, i + limit.span - 1 do
-        last = last + request.limits[j].size
+        if denials[j] then allowed = 0 end
       end
-      for j = at, last do
-        if denies(list[j]) then denied = 1 end
-      end
-      calls[0] = calls[0] + denied
     end
-    at = at + limit.size
+    if allowed then calls[allowed] = calls[allowed] + 1 end
   end
 end
 
@@ -1989,127 +2079,164 @@ local decide
 
 -- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
 -- error. All limits then decide together how many units fit, so it is a decision of its own. A call
--- without UPTO has the same costs in both, so sum_up can compute this reply from the same states.
+-- without UPTO has the same costs in both, so this reply can be added up from the same keys.
 local function as_enforced(keys, request)
   local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
   request.groups, request.group_of, request.EACH = nil, nil, nil
-  requests.limit_costs()
+  requests.limit_costs(request)
   local whole = decide(keys, request, 'charge', true)
   request.groups, request.group_of, request.EACH = groups, group_of, wants_each
-  requests.limit_costs()
-  states.begin()
+  requests.limit_costs(request)
   return whole
 end
 
-function decide(keys, request, verb, peeks)
-  local would = request.groups and request.UPTO and as_enforced(keys, request)
+function decide(keys, request, verb, peeks, probed, head, left)
+  local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
+  local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
+  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
-  decide_groups(size, request, verb)
-  local changes = ENFORCED.charged or request.groups and verb == 'refund'
-  err = changes and charge(size, request, verb)
-  if err then return err end
-  if states.any_room then restore(keys, request.limits, request.count) end
-  local upto, forced = request.UPTO, request.FORCE
-  local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
-  if request.groups then
-    local enforced = request.shadows < request.count
-    would = would or whole
-    whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
+  ENFORCED.charged = not ENFORCED.denies
+  if groups or upto then decide_groups(request, verb) end
+  if size > 0 then
+    err = charge(request, verb)
+    if err then return err end
+    if states.any_room then restore(keys, request) end
+  end
+  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
+  if groups then
+    enforced = request.shadows < number
+    would_be[1], would_be[3], would_be[4] = 1, numbers.MOST, 0
+  end
+  -- The reply has the smallest remaining and the longest waits. The binding key is the first that denies. If no key
+  -- denies, it is the first with the smallest remaining.
+  for i = 1, number do
+    local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
+    local charged, denies, reset, retry, most = group.charged, false
+    if a == list then
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      if charged and cost > 0 then
+        if not peeks then limit.form.write(keys[i], limit, second[i]) end
+        changes = true
+      end
+    elseif charged and cost > 0 then
+      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+      free, changes = free - cost, true
+      if forced then retry = 0 end
+    else
+      denies = takes and not charged and cost > free
+      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+    end
+    if counted then denials[i] = denies end
+    if each then
+      local entry = results[i] or {}
+      results[i] = entry
+      entry[1], entry[2], entry[3], entry[4], entry[5] = denies and 0 or upto and cost or 1, most or limit.capacity, free, retry, reset
+      entry[6] = groups and (charged and cost or 0) or nil
+    end
+    if groups then add(i, retry, free, denies) end
+    if group == ENFORCED or not enforced then
+      if denies then
+        if allowed > 0 then allowed, binding, capacity, longest_wait = 0, i, most or limit.capacity, 0 end
+      elseif allowed == 0 then
+        retry = 0
+      elseif free < least or binding == 0 then
+        binding, capacity = i, most or limit.capacity
+      end
+      if free < least then least = free end
+      if retry ~= 0 then longest_wait = longer(longest_wait, retry) end
+      if reset > longest then longest = reset end
+    end
+  end
+  if upto and allowed == 1 then allowed = costs[binding] end
+  local whole = (groups or each) and {} or reply
+  whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = allowed, capacity, least, longest_wait, longest, binding
+  if groups then
+    would = would or would_be
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
-  if request.EACH then whole[#whole + 1] = each(request, verb) end
-  changes = changes and not peeks and write(keys, request)
-  if request.counted and not peeks and verb ~= 'refund' then count(request) end
-  return whole, changes, ENFORCED.charged
+  if each then
+    for i = number + 1, #results do
+      results[i] = nil
+    end
+    whole[#whole + 1] = results
+  end
+  if counted and not peeks and verb ~= 'refund' then count(request) end
+  return whole, changes and not peeks, ENFORCED.charged
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
 -- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
--- limits allow the request. If the request fails, decide returns only the error.
-function decisions.decide(keys, request, verb, peeks)
-  states.begin()
-  local whole, charges, passes = decide(keys, request, verb, peeks)
+-- limits allow the request. If the request fails, decide returns only the error. For probed, head and left see look.
+function decisions.decide(keys, request, verb, peeks, probed, head, left)
+  local whole, charges, passes = decide(keys, request, verb, peeks, probed, head, left)
   states.drop()
   return whole, charges, passes
 end
 
-local named, keys_of_one = {}, {} -- the limits of decide_plain, and the key of one_key; reused by the next call
+local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
+local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- decide_plain is a faster decide for a call without options or policies. It decides on the first
--- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
--- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has an
--- override. The caller must call states.drop afterwards.
-local function decide_plain(keys, number, cost, verb, peeks, head, left)
-  local size, denied, needed = 0, false, verb == 'charge' and cost or 0
-  states.begin()
-  for i = 1, number do
-    local limit = named[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost, head, left)
-    if other then
-      if other.err or number > 1 then return other.err and other end
-      limit, named[i] = other, other
-    end
-    size = size + limit.size
+-- answer fills in the reply to a call with one key, and counts the call for its policy.
+local function answer(calls, allowed, capacity, free, retry, reset)
+  if calls then
+    local at = allowed > 0 and 1 or 0
+    calls[at] = calls[at] + 1
   end
-  for at = 1, size do
-    if needed > list[at].free then denied = true end
-  end
-  if denied then
-    ENFORCED.charged = false
-    for at = 1, size do
-      local state = list[at]
-      state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
-    end
-    if states.any_room then restore(keys, named, number) end
-    sum_up(reply, 1, size)
-  else
-    local retry, longest, binding, least = 0, 0, 1, numbers.MOST
-    for at = 1, size do
-      local state = list[at]
-      local algorithm = state.rate.algorithm
-      local err = cost > 0 and algorithm[verb](state, cost)
-      if err then return err end
-      local free, reset, delay = state.free, state.reset or algorithm.reset(state), state.delay
-      if free < least then least, binding = free, at end
-      if reset > longest then longest = reset end
-      if delay > retry then retry = delay end
-    end
-    decisions.answer(1, list[binding].rate.capacity, least, retry, longest)
-    if number > 1 then reply[6] = binding end
-    for i = 1, cost > 0 and not peeks and number or 0 do
-      named[i].form.write(keys[i], named[i], i)
-    end
-  end
-  return reply
-end
-
--- several decides on a call that has one limit of one rate for each key, and no other arguments. It
--- returns the reply or the error, or nil for any other call. verb is charge or refund. If peeks is
--- true, several writes nothing.
-function decisions.several(keys, args, verb, peeks)
-  local known, number, asked = limits.known, #keys, 0
-  if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
-  for i = 1, number do
-    local limit = known[args[i]]
-    if not limit or not limit.rate or limit.calls or #keys[i] > LONGEST_KEY then return nil end
-    named[i], asked = limit, asked + limit.asks
-  end
-  clock.now = nil
-  local whole = asked <= requests.FEW and decide_plain(keys, number, 1, verb, peeks)
-  states.drop()
+  local whole = reply_of_one
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole
 end
 
--- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
--- src/45_limits.lua. It returns the reply or the error.
-function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], named[1] = key, limit
-  local whole = decide_plain(keys_of_one, 1, cost, 'charge', false, head, left)
-  states.drop()
-  return whole
+-- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
+local function beyond(key, limit, cost, option, free, a, b, c)
+  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+  if not free then
+    head, left = a, b
+    if type(head) == 'string' then
+      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      limit, free, a, b, c = overrides.probe(key, head, left)
+      commit = overrides.commit
+    end
+  end
+  if option == 'FORCE' and free and cost >= free then
+    free = nil -- it may leave a debt
+  elseif option == 'UPTO' and free then
+    cost = math.min(cost, math.max(1, free))
+    allowed = cost
+  end
+  if not free then
+    key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    if option == 'UPTO' then
+      one.UPTO = cost
+      requests.limit_costs(one)
+    end
+    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
+  elseif cost > free or cost == 0 then
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
+  local free, a, b, c = limit.probe(key, limit, cost)
+  if not free or option or cost == 0 then
+    return beyond(key, limit, cost, option, free, a, b, c)
+  elseif cost > free then
+    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(limit.calls, 1, capacity or limit.capacity, free - cost, retry, reset)
 end
 end
 
@@ -2121,7 +2248,8 @@ do
 --
 -- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
 -- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
--- (minutes since the epoch). It has no other fields. The key expires a day after the last use.
+-- (minutes since the epoch). It has no other fields. The first call in a minute sets the expiry
+-- to a day and a minute later.
 
 local parse, argument = numbers.parse, numbers.argument
 
@@ -2129,7 +2257,7 @@ local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local MOST_FIELDS = 5 + 2 * SERIES
-local KEPT = '86400000' -- ms
+local KEPT = '86460000' -- ms: a day, and a minute in which no other call sets the expiry
 local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
@@ -2222,7 +2350,7 @@ function tracking.note(key, allowed, cost)
   if values.replace then redis.call('DEL', key) end
   redis.call('HSET', key, 'last', last, total, sum(values[at], 1), in_minute, sum(values[at + 1], 1), 'cost', sum(values[1], cost))
   if values.empty then redis.call('HSET', key, 'first', last) end
-  redis.call('PEXPIRE', key, KEPT)
+  if not (values[3] or values[5]) then redis.call('PEXPIRE', key, KEPT) end
   if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
 end
 
@@ -2259,6 +2387,7 @@ do
 
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
+local PLAIN = '^once:(%d+),(%d+),(%d+),(%-?%d+),(%d+),(%d+)$'
 local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
 
 -- parse returns the numbers that a pattern finds in a text, or nil.
@@ -2285,6 +2414,17 @@ local function parse_reply(value)
   return reply
 end
 
+local repeated = {} -- the reply of plain_reply; reused by the next call
+
+-- plain_reply returns a stored reply of six fields, or nil. It is faster than parse_reply.
+local function plain_reply(value)
+  local allowed, limit, remaining, retry, reset, index = string.match(value, PLAIN)
+  if not allowed or allowed + limit + remaining + reset + index >= numbers.MOST then return nil end
+  retry = retry == '0' and 0 or retry == '-1' and -1 or numbers.parse(retry)
+  repeated[1], repeated[2], repeated[3], repeated[4], repeated[5], repeated[6] = allowed + 0, limit + 0, remaining + 0, retry, reset + 0, index + 0
+  return retry and repeated
+end
+
 -- holds reports whether a key that holds a string holds a reply.
 function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
@@ -2296,7 +2436,7 @@ function once.read(key)
   elseif type(value) == 'table' then
     return errors.failed(key, value, 'is not a string')
   end
-  local reply = parse_reply(value)
+  local reply = plain_reply(value) or parse_reply(value)
   if reply then return reply end
   local owner = states.owner(value)
   if owner then
@@ -2309,17 +2449,17 @@ function once.read(key)
   return states.unreadable(key)
 end
 
+-- keep stores a reply.
 function once.keep(key, reply, ttl)
-  local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 8 then fields = fields .. ',%d,%d,%d' end
-  local value = string.format(fields, unpack(reply))
+  local value = string.format('once:%d,%d,%d,%d,%d,%d', unpack(reply, 1, 6))
+  if #reply > 8 then value = value .. string.format(',%d,%d,%d', unpack(reply, 7, 9)) end
   local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
       value = value .. string.format(limit[6] and ';%d,%d,%d,%d,%d,%d' or ';%d,%d,%d,%d,%d', unpack(limit))
     end
   end
-  redis.call('PSETEX', key, ttl, value)
+  redis.call('PSETEX', key, numbers.argument(ttl), value)
 end
 end
 
@@ -2333,7 +2473,8 @@ do
 -- when all three have ended. An override that has ended is ignored, and dropped when the state is next
 -- written.
 --
--- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- A call looks for an override only if a key does not hold what the call's limit stores, so overrides do not slow down calls
+-- on other keys. overrides.probe reads an override of gcra. All others are loaded by states.load_other: it
 -- loads the key with the override's limit and returns the override. The decision then uses the
 -- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
 -- of a limit, and
@@ -2348,6 +2489,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
 -- the state.
 local LAST = 1279
+local SHORT = 127 -- bytes: a longer value may not have been read to its end
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
@@ -2391,22 +2533,52 @@ end
 
 local form = { load = states.load_other, write = write }
 
+-- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
+-- state after it, and the position of this state, or nil if the override is broken.
+local function part(value)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length + 0 and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return limit, text, ends + 0, expiry + 0, at + length
+end
+
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
 -- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
 -- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
-  local ends, expiry, length, at = string.match(value, PART)
-  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
-  if not (ends and expiry and length) then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit = #text == length and overrides.limit(text)
-  if not limit or limit.lease then return nil end
+  local limit, text, ends, expiry, at = part(value)
+  if not limit then return nil end
   return {
-    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
-    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length), #value <= LAST
+    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
+    from = from + at - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at), #value <= LAST
+end
+
+-- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
+-- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
+-- key's PTTL, or nil.
+function overrides.probe(key, value, left)
+  local limit, text, ends, expiry, at = part(value)
+  if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
+  local now = clock.ms()
+  if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
+  if not debt then return nil end
+  local room = rate.full - debt
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
+end
+
+-- commit takes units from a key that probe has read, as the function commit of a limit does.
+function overrides.commit(key, limit, units, debt, ends, text)
+  local rate = limit.rate
+  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
+  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
 end
 
 -- active returns the override in the result of states.look, if it has not ended.
@@ -2914,19 +3086,12 @@ function contents.duration(text, what)
   return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
 end
 
--- blocked_until returns the end of a key's block in ms since the epoch, or 0 if there is none. The
--- block may have ended.
-local function blocked_until(key, content)
-  if content.leases then return leases.blocked_until(key) end
-  return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
-end
-
 -- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
 -- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
 -- override. If the state, the block and the override all end by the current millisecond, put deletes
 -- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
-  blocked = blocked or blocked_until(key, content)
+  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
@@ -2969,8 +3134,8 @@ end
 do
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
--- describes the periods of the calendar. Times are in whole milliseconds. The function decide opens
--- the windows of calls with one key, and the function open those of all other calls.
+-- describes the periods of the calendar. Times are in whole milliseconds. The function probe opens
+-- the windows of most calls, and the function open those of states.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        "400" and the count in 16 digits; the window's end is the expiry
@@ -3068,31 +3233,37 @@ local function convert(value, expiry) return string.format('%d:%d', marked_count
 
 ------------------------------------------------------------------- one rate: the value is the mark and the count
 
--- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
--- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
--- period.
-local function decide(key, limit, cost)
-  local rate, capacity = limit.rate, limit.capacity
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the count and the ms that the window
+-- stays open.
+local function probe(key, limit, _, now)
   local value = redis.pcall('GETRANGE', key, '0', '511')
-  local count = value == '' and 0 or type(value) == 'string' and marked_count(value)
-  if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
-  local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
-  local free = capacity - count
-  if cost > free then
-    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
+  if value == '' then return limit.capacity, 0, length(limit.rate) end
+  local count = type(value) == 'string' and marked_count(value)
+  if not count then return nil, value end
+  local left = now and redis.call('PEXPIRETIME', key) - now or redis.call('PTTL', key)
+  if left <= 0 or left > limit.rate.period then return nil end
+  local free = limit.capacity - count
+  return free > 0 and free or 0, count, left
+end
+
+local function commit(key, limit, units, count, left, _, now)
+  if not key then
+    return left, 0
+  elseif count > 0 then
+    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units)) -- the sum is at most 4 * 10^18 + capacity
+    return left, 0
   end
-  if count > 0 then
-    redis.call('INCRBY', key, cost == 1 and '1' or numbers.argument(cost)) -- the sum is at most 4 * 10^18 + capacity
-    return decisions.answer(1, capacity, free - cost, 0, left)
-  end
-  value = cost == 1 and ONE or string.format(FORMAT, cost)
-  if rate.align then
+  local value = units == 1 and ONE or string.format(FORMAT, units)
+  if now or limit.rate.align then
     states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
     redis.call('PSETEX', key, numbers.argument(left), value)
   end
-  return decisions.answer(1, capacity, free - cost, 0, left)
+  return left, 0
+end
+
+local function waits(limit, cost, count, left)
+  return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
 local function load(key, limit, at, cost, head)
@@ -3123,7 +3294,7 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
@@ -3151,6 +3322,8 @@ do
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
+-- k counts back from the expiry, which is rounded up so that no key expires before TAT, and on from the us, which
+-- are rounded down so that a TAT in whole us needs no k.
 -- A debt that FORCE has left above b*T ends with "-debt" in both.
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
@@ -3184,7 +3357,8 @@ end
 -- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
 -- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
 -- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
--- by the ticks of the bound.
+-- by the ticks of the bound. above is never 0: the upper bound would then be T itself, whose interval is
+-- larger than most, because divide could not handle it.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -3208,8 +3382,7 @@ end
 local function complete(limit)
   local rate = limit.rate
   if rate and rate.period >= rate.count and divide(rate, 1) then
-    limit.form, limit.decide = gcra_expiry.form, gcra_expiry.decide
-    return nil
+    return gcra_expiry.complete(limit)
   end
   for _, each in ipairs(limit.rates) do
     local wrong = not divide(each, 1000) and round(each) or nil
@@ -3476,8 +3649,8 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
-local function load(key, limit, at, cost)
-  local text = redis.pcall('GETRANGE', key, '0', LAST)
+local function load(key, limit, at, cost, head)
+  local text = head or redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then return packed.form.load_empty(limit, at) end
   local prefix, base, first, first_sum
   if type(text) == 'string' and #text >= #PREFIX + SHORTEST then
@@ -3493,14 +3666,67 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.skip ~= #PREFIX or not goes_on(state) then
-    packed.form.write(key, limit, at)
-  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
+  if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
+    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+  else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
-  else
-    states.put(key, state.text .. state.added, expiry(state))
   end
+end
+
+local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
+
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the text, the first entry that counts
+-- and the time of the last one, 0 if none counts. If the log is long, has units later than now or is not one rate's log, its state is
+-- loaded.
+local function probe(key, limit)
+  local text, capacity = redis.pcall('GETRANGE', key, '0', LAST), limit.capacity
+  if text == '' then return capacity, text, 1, 0 end
+  local size = #text
+  local entries = (size - #PREFIX - BASE) / ENTRY
+  if entries < 1 or entries % 1 ~= 0 then return nil, text end
+  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
+  local last, sum = struct.unpack('>I7I5', text, size - ENTRY + 1)
+  local now, units, live = clock.us(), (sum - base) % SUMS, 1
+  local since, used = now - limit.rate.period * 1000, units
+  if prefix ~= PREFIX or base >= SUMS or first > last or last > now or (first_sum - base) % SUMS > units or units > LONGEST then
+    return nil, text
+  elseif last <= since then
+    live, used, last = entries + 1, 0, 0
+  elseif first <= since then
+    short.text, short.sum = text, sum
+    live = search(short, 2, entries, since, SUMS)
+    local _, before = entry(short, live - 1)
+    used = (sum - before) % SUMS
+    if used > units then return nil, text end
+  end
+  local free = capacity - used
+  return free > 0 and free or 0, text, live, last
+end
+
+local function commit(key, limit, units, text, live)
+  local rate, now, size = limit.rate, clock.us(), #text
+  if key and size == 0 then
+    states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
+  elseif key then
+    local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
+    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then -- see goes_on
+      text = PREFIX .. string.sub(text, ENTRY * live + 1) -- the sum before the first entry that counts, and what follows
+    end
+    states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))
+  end
+  return rate.period, 0
+end
+
+local function waits(limit, cost, text, live, last)
+  local size, capacity, retry, gone = #text, limit.capacity, 0, limit.rate.period * 1000 - clock.us()
+  if cost and cost > capacity then
+    retry = -1
+  elseif cost then
+    short.text, short.live, short.entries, short.sum = text, live, (size - #PREFIX - BASE) / ENTRY, struct.unpack('>I5', text, size - BASE + 1)
+    retry = clock.ceil_ms(leaving(short, capacity - cost) + gone)
+  end
+  return last > 0 and clock.ceil_ms(last + gone) or 0, retry
 end
 
 -------------------------------------------------------------------------------------------
@@ -3520,6 +3746,7 @@ algorithms.sliding_log = {
   shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
+  probe = probe, commit = commit, waits = waits,
   form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
   spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,
@@ -3662,37 +3889,50 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- the state that decide passes to wait() for a denied call; reused
-
--- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key if the cost is 0,
--- if the rate has several buckets, or if the key holds another kind of state.
-local function decide(key, limit, cost)
-  if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
-  local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
-  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the counts of the current bucket and
+-- of the one before it, and the ms since the current bucket began. If the rate has several buckets, or the key holds
+-- another kind of state, the states are loaded.
+local function probe(key, limit)
+  local rate = limit.rate
+  if rate.buckets > 1 then return nil end
+  local value, now, width, count, before = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), rate.width, 0, 0
   local into = now % width
-  local current = (now - into) / width
   if value ~= '' then
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local current = (now - into) / width
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost, value) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return nil, value end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then
       before = newest
     end
   end
-  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local free = rate.capacity - count - math.ceil(before * (width - into) / width)
+  return free > 0 and free or 0, count, before, into
+end
+
+local function commit(key, limit, units, count, before, into)
+  local width, now = limit.rate.width, clock.ms()
   local full = 2 * width - into
-  if cost > free then
-    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
-    local left = count > 0 and full or before > 0 and full - width or 0
-    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or wait(denied, cost), left)
+  if key then
+    local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+    states.put(key, string.format(text, width, (now - into) / width, count + units, before), now + full)
   end
-  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
-  states.put(key, string.format(text, width, current, count + cost, before), now + full)
-  return decisions.answer(1, capacity, free - cost, 0, full)
+  return full, 0
+end
+
+local denied = { counts = {} } -- the state that waits passes to wait(); reused
+
+local function waits(limit, cost, count, before, into)
+  local rate, ms = limit.rate, 0
+  local full = 2 * rate.width - into
+  if cost and cost <= rate.capacity then
+    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
+    ms = wait(denied, cost)
+  end
+  return count > 0 and full or before > 0 and full - rate.width or 0, cost and cost > rate.capacity and -1 or ms
 end
 
 local function spent(key, from)
@@ -3722,7 +3962,7 @@ algorithms.sliding_window = {
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
@@ -3828,29 +4068,33 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
--- another algorithm, or if the clock was set back, it calls decisions.one_key.
-local function decide(key, limit, cost)
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the tokens and the time of the last
+-- addition. If the key holds debt or the state of another algorithm, or if the clock was set back, its states are
+-- loaded.
+local function probe(key, limit)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
-  local now, capacity = clock.us(), rate.capacity
-  local tokens, added = capacity, now
-  if value ~= '' then
-    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
-    if not tokens or tokens + added >= numbers.MOST then return decisions.one_key(key, limit, cost, value) end
-    tokens, added = refill(rate, tokens + 0, added + 0, now)
-    if added > now then return decisions.one_key(key, limit, cost, value) end
-  end
-  local denies, retry = cost > tokens, 0
-  if denies then
-    retry = cost > capacity and -1 or clock.ceil_ms(added - now) + refill_ms(cost - tokens, rate)
-  else
-    tokens = tokens - cost
-  end
-  local refill_time = tokens < capacity and refill_ms(capacity - tokens, rate)
-  if not denies and cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time)
-  end
-  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, refill_time and clock.ceil_ms(added - now) + refill_time or 0)
+  local now = clock.us()
+  if value == '' then return rate.capacity, rate.capacity, now end
+  local tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
+  if not tokens or tokens + added >= numbers.MOST then return nil, value end
+  tokens, added = refill(rate, tokens + 0, added + 0, now)
+  if added > now then return nil, value end
+  return tokens, tokens, added
+end
+
+local function commit(key, limit, units, tokens, added)
+  local rate = limit.rate
+  tokens = tokens - units
+  local refill_time = refill_ms(rate.capacity - tokens, rate)
+  if key then states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time) end
+  return clock.ceil_ms(added - clock.us()) + refill_time, 0
+end
+
+local function waits(limit, cost, tokens, added)
+  local rate = limit.rate
+  local capacity, gone, retry = rate.capacity, clock.ceil_ms(added - clock.us()), 0
+  if cost then retry = cost > capacity and -1 or gone + refill_ms(cost - tokens, rate) end
+  return tokens < capacity and gone + refill_ms(capacity - tokens, rate) or 0, retry
 end
 
 algorithms.token_bucket = {
@@ -3858,7 +4102,7 @@ algorithms.token_bucket = {
   prefix = PREFIX,
   shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
@@ -4026,9 +4270,8 @@ local OPTIONS = { COST = true, UPTO = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
-    local reply = decisions.several(keys, args, 'charge', true)
-    if reply then return reply end
-    local request, err = requests.read(keys, args, OPTIONS)
+    local request, err = requests.plain(keys, args), nil
+    if not request then request, err = requests.read(keys, args, OPTIONS) end
     return err or (decisions.decide(keys, request, 'charge', true))
   end,
 }
@@ -4048,8 +4291,8 @@ local OPTIONS = { COST = true, ONCE = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
-    local plain = decisions.several(keys, args, 'refund')
-    if plain then return plain end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'refund')) end
     local request, err = requests.read(keys, args, OPTIONS)
     if err then return err end
     local request_key = request.ONCE
@@ -4123,7 +4366,7 @@ do
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local LONGEST_KEY = requests.LONGEST_KEY
+local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -4134,9 +4377,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
-    reply = limit.decide(keys[1], limit, cost)
-    passes = reply[1] == 1
+  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
@@ -4147,30 +4390,40 @@ local function decide_with_options(keys, request)
   return reply
 end
 
--- decide_with_usage handles the common call with a usage key: one limit and one unit.
-local function decide_with_usage(keys, limit)
-  local err = tracking.read(keys[2])
-  if err then return err end
-  local reply = limit.decide(keys[1], limit, 1)
-  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
-  return reply
+local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+
+-- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
+-- for any other call.
+local function direct(keys, args, limit)
+  local number, at, cost = #keys, 2, 1
+  if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+  if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
+  local option, more = args[at], #args - at
+  if not limit.probe or not cost then
+    return nil
+  elseif number == 1 then
+    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    return nil
+  end
+  local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
+  if not ttl and (more ~= 0 or option ~= 'TRACK') or ttl and ttl > limits.LONGEST or keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
+  single.limits[1], single.costs[1], single.ttl, single.ONCE, single.TRACK = limit, cost, ttl, ttl and keys[2], not ttl and keys[2]
+  return decide_with_options(keys, single)
 end
 
 redis.register_function{
   function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
-      if #keys == 1 then
-        local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
-        if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
-        return decide_with_usage(keys, limit)
-      end
-      local reply = decisions.several(keys, args, 'charge')
+    local limit = limits.known[args[1]]
+    if limit then
+      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      local reply = direct(keys, args, limit)
       if reply then return reply end
     end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,

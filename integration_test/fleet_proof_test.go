@@ -122,6 +122,7 @@ func prove(t *testing.T, s site) {
 
 func (p *proof) open() redis.UniversalClient {
 	servers := must[redisurl.Servers](p.t)(redisurl.Parse(p.url))
+	servers.Options.ContextTimeoutEnabled = true
 	rdb := servers.Open()
 	p.t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

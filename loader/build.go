@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -30,19 +31,48 @@ type artifact struct {
 	text string
 }
 
-// readBuild describes a Build, and returns an error if it is not the ratelimit library or has
-// policies outside the Loader's namespace.
+// readBuild returns the goal to deploy a build. It returns an error if the build is not the ratelimit
+// library, or has a policy outside the Loader's namespace.
 func (l *Loader) readBuild(build Build) (goal, error) {
+	bad := func(class error, remedy, problem string, args ...any) (goal, error) {
+		return goal{}, &nodes.Error{Class: class, Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
+	}
 	const remedy = "make one with functions.New"
 	if build == nil || build.Text() == "" {
-		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the build is empty", Remedy: remedy}
+		return bad(ErrBadBuild, remedy, "the build is empty")
 	}
-	a := artifact{text: build.Text()}
-	a.Library = text.Describe(a.text)
-	if first, _, _ := strings.Cut(a.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !a.IsOurs() {
-		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: fmt.Sprintf("the text is not a build of the library %s: it begins with %.60q", functions.Name, first), Remedy: remedy}
+	own := artifact{text.Describe(build.Text()), build.Text()}
+	if first, _, _ := strings.Cut(own.text, "\n"); strings.TrimSpace(first) != "#!lua name="+functions.Name || !own.IsOurs() {
+		return bad(ErrBadBuild, remedy, "the text is not a build of the library %s: it begins with %.60q", functions.Name, first)
 	}
-	return l.owns(a)
+	namespace := l.config.Namespace
+	list, err := functions.ReadPolicies(own.text)
+	code, err2 := functions.Rebuild(own.text, nil)
+	if err := errors.Join(err, err2); err != nil && namespace != "" {
+		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
+	}
+	if text.Sorted(own.text) != own.text { // a text with policies of namespaces would have another value
+		return bad(ErrBadBuild, "make it with functions.New", "the policies of the build are not in the order and form in which functions.New writes them")
+	}
+	for _, p := range list {
+		switch found := p.Namespace(); {
+		case found == namespace:
+		case namespace == "":
+			return bad(ErrNamespace, "deploy the policies of a namespace with Config.Namespace, and the library without them",
+				"the build has the policy %s of the namespace %s", p.Name, found)
+		default:
+			return bad(ErrNamespace, "deploy it without the policies of others", "the build has the policy %s, which is not in the namespace %s", p.Name, namespace)
+		}
+	}
+	return goal{own: own, values: func(joined text.Text) map[string]string {
+		switch {
+		case namespace == "":
+			return map[string]string{"": own.text}
+		case joined.Parts[""].Value == "":
+			return map[string]string{namespace: text.ValueOf(list), "": code}
+		}
+		return map[string]string{namespace: text.ValueOf(list)}
+	}}, nil
 }
 
 // newer reports whether version a comes after b in semantic versioning. It returns false if one of

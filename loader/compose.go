@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -24,17 +23,19 @@ func (f *fleet) compose() {
 	if f.goal.fill != nil {
 		f.next = f.goal.fill(f.joined)
 	}
-	values, err := map[string]string(nil), error(nil)
+	var values map[string]string
 	if f.goal.values != nil {
-		values, err = f.goal.values(f.joined)
+		values = f.goal.values(f.joined)
 	}
 	parts := map[string]text.Part{}
 	for namespace, value := range values {
-		old, part := f.joined.Parts[namespace], text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
-		if old.Digest() == part.Digest() {
+		value = text.Sorted(value) // a rollback may restore a text that was loaded by hand
+		old, digest := f.joined.Parts[namespace], text.Digest(value)
+		if text.Digest(old.Value) == digest {
 			continue
 		}
-		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: part.Digest()[:min(12, len(part.Digest()))]}
+		part := text.Part{Number: max(f.number, f.joined.Highest+1), Value: value}
+		entry := text.Entry{Number: part.Number, AtMS: f.atMS, Who: f.s.who, Back: f.goal.back, Digest: digest[:min(12, len(digest))]}
 		entry.Changed, entry.More = changedNames(namespace, old.Value, value)
 		part.Log = append([]text.Entry{entry}, old.Log[:min(len(old.Log), text.MaxLog-1)]...)
 		if !f.goal.erase {
@@ -46,10 +47,7 @@ func (f *fleet) compose() {
 		slices.Sort(f.mine)
 		f.next = f.joined.With(parts)
 	}
-	var body string
-	if err == nil {
-		body, err = f.next.Body()
-	}
+	body, err := f.next.Body()
 	if err != nil {
 		f.uncomposed(err)
 		return
@@ -113,11 +111,26 @@ func (f *fleet) checkNames(ctx context.Context, members []*member) {
 			return
 		}
 		if taken, err := taken(ctx, m.Conn, names); err != nil {
-			m.node.State, m.node.Err = stateAfter(err), err
+			m.node.fail(err)
 		} else {
 			m.node.Taken = taken
 		}
 	})
+}
+
+// taken returns the functions in names that other libraries on the node have registered.
+func taken(ctx context.Context, c *nodes.Conn, names []string) ([]Taken, error) {
+	libraries, err := c.Libraries(ctx)
+	var found []Taken
+	for _, l := range libraries {
+		for _, function := range l.Functions {
+			if l.Name != functions.Name && slices.ContainsFunc(names, func(ours string) bool { return strings.EqualFold(ours, function) }) {
+				found = append(found, Taken{Function: strings.ToLower(function), Library: l.Name})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b Taken) int { return strings.Compare(a.Function, b.Function) })
+	return found, err
 }
 
 // behind reports whether the node has another text than all nodes should have.
@@ -129,7 +142,7 @@ func (s *session) previous(t text.Text) text.Library {
 	if part.Replaced == "" || s.l.config.Namespace != "" && t.Parts[""].Value == "" {
 		return text.Library{}
 	}
-	body, err := t.With(map[string]text.Part{s.l.config.Namespace: {Value: part.Replaced}}).Body()
+	body, err := t.With(map[string]text.Part{s.l.config.Namespace: {Value: text.Sorted(part.Replaced)}}).Body()
 	if err != nil {
 		return text.Library{}
 	}
@@ -143,47 +156,6 @@ func namesIn(body string) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// owns returns the values that a deployment of a build sets. It returns an error if a policy of the
-// build does not belong to the Loader's namespace.
-func (l *Loader) owns(build artifact) (goal, error) {
-	list, err := functions.ReadPolicies(build.text)
-	if err != nil && l.config.Namespace != "" {
-		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
-	}
-	if again, errAgain := functions.Rebuild(build.text, list); err == nil && errAgain == nil && (text.Part{Value: again}).Digest() != (text.Part{Value: build.text}).Digest() {
-		// A text with policies of namespaces holds all of them sorted, so it would have another value.
-		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build are not in the order and form in which functions.New writes them", Remedy: "make it with functions.New"}
-	}
-	for _, p := range list {
-		switch found := p.Namespace(); {
-		case found == l.config.Namespace:
-		case l.config.Namespace == "":
-			return goal{}, &nodes.Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s of the namespace %s", p.Name, found),
-				Remedy: "deploy the policies of a namespace with Config.Namespace, and the library without them"}
-		default:
-			return goal{}, &nodes.Error{Class: ErrNamespace, Problem: fmt.Sprintf("the build has the policy %s, which is not in the namespace %s", p.Name, l.config.Namespace),
-				Remedy: "deploy it without the policies of others"}
-		}
-	}
-	g := goal{own: build}
-	if l.config.Namespace == "" {
-		g.values = func(text.Text) (map[string]string, error) { return map[string]string{"": build.text}, nil }
-		return g, nil
-	}
-	code, err := functions.Rebuild(build.text, nil)
-	if err != nil {
-		return goal{}, &nodes.Error{Class: ErrBadBuild, Problem: "the policies of the build cannot be read", Remedy: "make it with functions.New", Err: err}
-	}
-	g.values = func(joined text.Text) (map[string]string, error) {
-		values := map[string]string{l.config.Namespace: text.ValueOf(list)}
-		if joined.Parts[""].Value == "" {
-			values[""] = code
-		}
-		return values, nil
-	}
-	return g, nil
 }
 
 // changedNames returns the names of the policies that differ between two values of a namespace, and

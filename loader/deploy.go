@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
@@ -155,7 +154,7 @@ func (f *fleet) tryLeases(ctx context.Context, members []*member) *holding {
 func (f *fleet) readAll(ctx context.Context) {
 	nodes.Each(f.members, func(m *member) {
 		if err := m.read(ctx); err != nil {
-			m.node.State, m.node.Err = stateAfter(err), err
+			m.node.fail(err)
 		}
 	})
 }
@@ -191,7 +190,7 @@ func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before tex
 	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
 	changed := op == opRollback && text.Compare(before.Parts[mine], f.joined.Parts[mine]) != 0 || op == opDelete && !text.Equal(before, f.joined)
 	if f.check(ctx, o, false); changed && f.err(op) == nil && slices.ContainsFunc(f.members, f.behind) {
-		leader.node.Err = cameBetween(leader.Conn)
+		leader.node.Err = leader.Fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
 	}
 }
 
@@ -285,10 +284,10 @@ func (f *fleet) readAgain(ctx context.Context) (failures map[*member]error) {
 	for i, m := range f.members {
 		m.node.State = Different
 		if err := found[i]; err != nil {
-			m.node.State, m.node.Running, m.node.Previous = stateAfter(err), text.Library{}, text.Library{}
-			if failures[m] = err; m.node.Err == nil {
-				m.node.Err = err
-			}
+			failures[m] = err
+			before := m.node.Err
+			m.node.fail(err)
+			m.node.Err, m.node.Running, m.node.Previous = cmp.Or(before, err), text.Library{}, text.Library{}
 		}
 	}
 	f.show(f.members)
@@ -309,7 +308,7 @@ func (f *fleet) undo(ctx context.Context) bool {
 	parts := map[string]text.Part{}
 	for _, namespace := range f.mine {
 		old := f.joined.Parts[namespace]
-		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: old.Value, Replaced: old.Replaced, Log: old.Log}
+		parts[namespace] = text.Part{Number: f.next.Parts[namespace].Number + 1, Value: text.Sorted(old.Value), Replaced: old.Replaced, Log: old.Log}
 	}
 	f.undone = f.joined.With(parts)
 	f.s.tell(protocol.Step{Op: protocol.Undo, Text: f.s.parts(f.undone)})
@@ -376,30 +375,4 @@ func (f *fleet) addrs() (addrs []string) {
 		addrs = append(addrs, m.node.Addr)
 	}
 	return addrs
-}
-
-// loadFailure explains why a load was refused. If necessary, it asks the server for details.
-func loadFailure(ctx context.Context, c *nodes.Conn, err error) error {
-	var known *nodes.Error
-	switch {
-	case errors.As(err, &known):
-		return err
-	case nodes.CodeOf(err) == "READONLY":
-		return c.ReadOnly(c.PrimaryOf(ctx), err)
-	case nodes.IsReply(err, "ERR Function ") && strings.HasSuffix(nodes.ReplyText(err), " already exists"):
-		function := strings.TrimSuffix(strings.TrimPrefix(nodes.ReplyText(err), "ERR Function "), " already exists")
-		return nameTaken(c, function, holderOf(ctx, c, function), err)
-	case nodes.IsReply(err, "ERR ") && strings.Contains(nodes.ReplyText(err), "FUNCTION LOAD timeout"):
-		return c.Fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", nodes.ReplyText(err))
-	case nodes.IsReply(err, "ERR Error "):
-		return c.Fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", nodes.ReplyText(err))
-	}
-	return c.Failure("FUNCTION LOAD", err)
-}
-
-func holderOf(ctx context.Context, c *nodes.Conn, function string) string {
-	if found, err := taken(ctx, c, []string{function}); err == nil && len(found) > 0 {
-		return found[0].Library
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -86,26 +87,32 @@ func leased(c *nodes.Conn, other lease) *nodes.Error {
 
 const lookAtStatus = "call Status to see what the nodes run"
 
-func cameBetween(c *nodes.Conn) *nodes.Error {
-	return c.Fail("FUNCTION LIST", ErrOvertaken, nil, lookAtStatus, "got another deployment while this call waited for the lease")
-}
-
 func overwritten(c *nodes.Conn) *nodes.Error {
 	return c.Fail("FUNCTION LIST", ErrOverwritten, nil, "find out who else deploys, then try again", "accepted the library but now has another one")
 }
 
-func stateAfter(err error) State {
-	if errors.Is(err, nodes.ErrUnreachable) {
-		return Unreachable
+// loadFailure explains why a load was refused. If necessary, it asks the server for details.
+func loadFailure(ctx context.Context, c *nodes.Conn, err error) error {
+	var known *nodes.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case nodes.CodeOf(err) == "READONLY":
+		return c.ReadOnly(c.PrimaryOf(ctx), err)
+	case nodes.IsReply(err, "ERR Function ") && strings.HasSuffix(nodes.ReplyText(err), " already exists"):
+		function := strings.TrimSuffix(strings.TrimPrefix(nodes.ReplyText(err), "ERR Function "), " already exists")
+		return nameTaken(c, function, holderOf(ctx, c, function), err)
+	case nodes.IsReply(err, "ERR ") && strings.Contains(nodes.ReplyText(err), "FUNCTION LOAD timeout"):
+		return c.Fail("FUNCTION LOAD", ErrRefused, err, "", "did not load the library within the half second that a server allows (%s); deploy fewer policies, or try when the server is less busy", nodes.ReplyText(err))
+	case nodes.IsReply(err, "ERR Error "):
+		return c.Fail("FUNCTION LOAD", ErrRefused, err, "check that the text is complete", "refuses the library (%s)", nodes.ReplyText(err))
 	}
-	return Unknown
+	return c.Failure("FUNCTION LOAD", err)
 }
 
-func failedNode(at nodes.Failed) Node {
-	n := Node{Addr: at.Addr}
-	if at.About.Engine != "" {
-		n = described(at.Addr, at.About)
+func holderOf(ctx context.Context, c *nodes.Conn, function string) string {
+	if found, err := taken(ctx, c, []string{function}); err == nil && len(found) > 0 {
+		return found[0].Library
 	}
-	n.State, n.Err = stateAfter(at.Err), at.Err
-	return n
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,13 +23,9 @@ import (
 type member struct {
 	*nodes.Conn
 	nodes.Shard
-	s    *session
-	node *Node // entry in the fleet's report
-
-	// What the last read found.
-	source string          // the library, "" if there is none
-	text   text.Text       // the same, parsed
-	others []nodes.Library // leases, fences, and the record of a former format
+	reading // the last one
+	s       *session
+	node    *Node // entry in the fleet's report
 
 	leased  bool            // whether this call holds the lease
 	renewed time.Time       // a time just before the lease was last written
@@ -37,19 +34,71 @@ type member struct {
 	refused bool            // whether it appeared during the call and cannot take the build
 }
 
+// reading is what was read on a node.
+type reading struct {
+	source string          // the library, "" if there is none
+	text   text.Text       // the same, parsed
+	err    error           // why it cannot be parsed, or nil
+	others []nodes.Library // leases, fences, and the record of a former format
+}
+
 const (
 	fencePrefix  = functions.Name + "_fence_"
 	formerRecord = functions.Name + "_previous" // the library in which former versions kept a record
 	fenceLife    = 24 * time.Hour
 )
 
+// inspect reads everything about the library on one node. It writes nothing.
+func (m *member) inspect(ctx context.Context) {
+	a, err := m.Identify(ctx)
+	if *m.node = described(m.Address(), a); err == nil {
+		err = m.CheckEngine(ctx, a)
+	}
+	if err == nil {
+		err = m.read(ctx)
+	}
+	if err != nil {
+		m.node.fail(err)
+		return
+	}
+	body := text.Body(m.source)
+	if m.node.Before = text.Describe(body); m.s.lists == nil {
+		m.node.Policies = namesIn(body)
+	}
+}
+
 // read reads the libraries on the node. It fails if the text cannot be parsed.
 func (m *member) read(ctx context.Context) error {
-	libraries, err := m.s.libraries(ctx, m)
-	if err != nil {
-		return err
+	list, cached := "", m.s.lists != nil && !m.leased
+	if cached {
+		reply, err := m.Do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", functions.Name+"*")
+		if err != nil {
+			return m.Failure("FUNCTION LIST", err)
+		}
+		list = fmt.Sprint(reply)
 	}
-	source, known := "", m.source
+	if known := m.s.known(m.Shard.Addr, list); known != nil {
+		m.reading = *known
+	} else {
+		libraries, err := m.Libraries(ctx, "LIBRARYNAME", functions.Name+"*", "WITHCODE")
+		if err != nil {
+			return err
+		}
+		m.parse(libraries)
+		if cached {
+			m.s.remember(m.Shard.Addr, list, m.reading)
+		}
+	}
+	if m.err != nil {
+		return unreadable(m.Conn, m.err)
+	}
+	m.tell(protocol.Step{Op: protocol.Read, Text: m.s.parts(m.text), Highest: m.text.Highest})
+	return nil
+}
+
+// parse sets the member's reading. It parses the text if it is not the one of the last reading.
+func (m *member) parse(libraries []nodes.Library) {
+	source := ""
 	m.others = nil
 	for _, l := range libraries { // FUNCTION LIST takes a pattern, so it may also list other libraries
 		switch {
@@ -59,24 +108,15 @@ func (m *member) read(ctx context.Context) error {
 			m.others = append(m.others, l)
 		}
 	}
-	if source != known || m.text.Parts == nil {
+	if source != m.source || m.text.Parts == nil {
 		m.source = source
-		if m.text, err = text.Parse(source); err != nil {
-			return unreadable(m.Conn, err)
-		}
+		m.text, m.err = text.Parse(source)
 	}
-	m.tell(protocol.Step{Op: protocol.Read, Text: m.s.parts(m.text), Highest: m.text.Highest})
-	return nil
 }
 
-// leases returns the leases that the last read found.
-func (m *member) leases() (list []lease) {
-	for _, l := range m.others {
-		if strings.HasPrefix(l.Name, leasePrefix) {
-			list = append(list, readLease(l.Name, l.Code))
-		}
-	}
-	return list
+// hasLease reports whether the last read found a lease.
+func (m *member) hasLease() bool {
+	return slices.ContainsFunc(m.others, func(l nodes.Library) bool { return strings.HasPrefix(l.Name, leasePrefix) })
 }
 
 // takeLease takes the lease on the node. FUNCTION LOAD without REPLACE is the test-and-set. If
@@ -144,10 +184,7 @@ func (m *member) keepLease(ctx context.Context, fits func(text.Text) bool) error
 	if err != nil {
 		return err
 	}
-	m.leased = false
-	for _, l := range found {
-		m.leased = m.leased || l.Name == leasePrefix+m.s.token
-	}
+	m.leased = slices.ContainsFunc(found, func(l nodes.Library) bool { return l.Name == leasePrefix+m.s.token })
 	if m.leased && m.s.l.config.clock.now().Sub(m.renewed) >= m.s.leaseLife()/3 {
 		err := m.writeLease(ctx, "FUNCTION", "LOAD", "REPLACE")
 		var known *nodes.Error

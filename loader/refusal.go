@@ -61,18 +61,24 @@ func (f *fleet) refusals(ctx context.Context, m *member, o Options) (reasons []e
 	if want.IsOurs() && !o.AllowDowngrade && (running.Contract > want.Contract || !f.goal.back && newer(running.Version, want.Version)) {
 		reasons = append(reasons, downgrade(m.Conn, running, want.Library))
 	}
-	if names := f.missed(m, f.removes(m), o); m.node.State == Different && len(names) > 0 {
+	if names := f.removes(m); !o.RemovePolicies && m.node.State == Different && len(names) > 0 {
 		reasons = append(reasons, removesPolicies(m.Conn, names, want.Library, f.goal.back))
 	}
 	return reasons
 }
 
-// removes returns the names of the node's policies that the build does not have. It omits policies
-// of other namespaces if another deployment has removed them.
+// removes returns the names of the node's policies that the build does not have, and for which the call
+// needs the option RemovePolicies. It omits policies of other namespaces if another deployment has
+// removed them. A rollback needs no option for a policy that the deployment that it undoes added,
+// unless that deployment was a rollback, too, which brought back policies from before.
 func (f *fleet) removes(m *member) []string {
+	mine := f.s.l.config.Namespace
+	part := f.joined.Parts[mine]
+	undoes := f.goal.back && (len(part.Log) == 0 || !part.Log[0].Back) && text.Compare(m.text.Parts[mine], part) == 0
 	var names []string
 	for _, c := range differences("policy", policiesOf(text.Body(m.source)), policiesOf(f.want.text)) {
-		if c.What == "removed" && !f.explained(functions.Policy{Name: c.Name}.Namespace()) {
+		namespace := functions.Policy{Name: c.Name}.Namespace()
+		if c.What == "removed" && !f.explained(namespace) && !(undoes && namespace == mine) {
 			names = append(names, c.Name)
 		}
 	}

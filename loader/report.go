@@ -2,6 +2,7 @@ package loader
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
@@ -85,6 +86,26 @@ type Node struct {
 	// Err says why the node could not be inspected or changed. It is nil, an [*nodes.Error], or, if there
 	// are several reasons not to change the node, an error that wraps an [*nodes.Error] for each.
 	Err error `json:"-"`
+}
+
+// described returns the entry of a report for a server that said a of itself.
+func described(addr string, a nodes.About) Node {
+	n := Node{Addr: addr, Engine: a.Engine, ServerVersion: a.Version}
+	switch {
+	case a.Replica:
+		n.Role = "replica"
+	case a.Engine != "":
+		n.Role = "primary"
+	}
+	return n
+}
+
+// fail sets the error of a node that cannot be read.
+func (n *Node) fail(err error) {
+	n.State, n.Err = Unknown, err
+	if errors.Is(err, nodes.ErrUnreachable) {
+		n.State = Unreachable
+	}
 }
 
 // MarshalJSON writes a Node with its error, if any, as text in the field "error".

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
@@ -45,12 +44,12 @@ func (l *Loader) PlanRollback(ctx context.Context, o Options) (Report, error) {
 // the joined text's part replaced.
 func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 	namespace := s.l.config.Namespace
-	f := s.look(ctx, goal{foreign: o.ReplaceForeign, back: true, values: func(joined text.Text) (map[string]string, error) {
+	f := s.look(ctx, goal{foreign: o.ReplaceForeign, back: true, values: func(joined text.Text) map[string]string {
 		part := joined.Parts[namespace]
 		if part.Replaced == "" {
-			return nil, nil
+			return nil
 		}
-		return map[string]string{namespace: part.Replaced}, nil
+		return map[string]string{namespace: part.Replaced}
 	}})
 	if err := f.err(opRollback); err != nil {
 		return f, err
@@ -97,44 +96,25 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 func (l *Loader) Delete(ctx context.Context, o Options) (Report, error) {
 	s := l.session()
 	defer s.Close()
-	g := goal{foreign: o.ReplaceForeign, erase: l.config.Namespace == "", values: func(joined text.Text) (map[string]string, error) {
+	g := goal{foreign: o.ReplaceForeign, erase: l.config.Namespace == "", values: func(joined text.Text) map[string]string {
 		values := map[string]string{}
 		for namespace := range joined.Parts {
 			if l.config.Namespace == "" || namespace == l.config.Namespace {
 				values[namespace] = ""
 			}
 		}
-		return values, nil
+		return values
 	}}
 	o.RemovePolicies = true
 	f := s.look(ctx, g)
 	if err := f.err(opDelete); err != nil || !slices.ContainsFunc(f.members, func(m *member) bool { return m.source != "" }) {
 		return f.report, err
 	}
-	had := map[string]bool{}
-	for _, m := range f.members {
-		had[m.node.Addr] = m.node.Before.Digest != ""
-	}
 	report, err := f.deploy(ctx, opDelete, o)
 	if l.config.Namespace == "" {
-		for i := range report.Nodes {
-			report.Nodes[i].Changed = report.Nodes[i].Changed && had[report.Nodes[i].Addr]
+		for i, n := range report.Nodes { // a node that had nothing got a tombstone
+			report.Nodes[i].Changed = n.Changed && n.Before.Digest != ""
 		}
 	}
 	return report, err
-}
-
-// missed returns those of names, policies that the node would lose, for which the call needs the
-// option RemovePolicies. A rollback needs none for a policy that the deployment that it undoes
-// added, unless that deployment was a rollback, too, which brought back policies from before.
-func (f *fleet) missed(m *member, names []string, o Options) []string {
-	if o.RemovePolicies {
-		return nil
-	}
-	namespace := f.s.l.config.Namespace
-	part := f.joined.Parts[namespace]
-	if !f.goal.back || len(part.Log) > 0 && part.Log[0].Back || text.Compare(m.text.Parts[namespace], part) != 0 {
-		return names
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return functions.Policy{Name: name}.Namespace() == namespace })
 }

@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -27,16 +26,13 @@ type session struct {
 	effects map[[2]string]map[string]functions.Effect // effects by the digests of the old and the new library, and by policy
 }
 
-// listed holds the libraries that a watch has read on a node. Because their source code is several
-// hundred kilobytes long, the watch reuses it as long as the list of libraries stays the same. The
-// list shows the digest of a text with a header. Another text is read again after usesPerRead
-// rounds.
+// listed is what a watch has read on a node. Because a source code is several hundred kilobytes long,
+// the watch reuses it as long as the list of libraries stays the same. The list shows the digest of a
+// text with a header. Another text is read again after usesPerRead rounds.
 type listed struct {
-	list      string // the reply to FUNCTION LIST without source code
-	libraries []nodes.Library
-	uses      int
-	parsed    text.Text
-	source    string
+	list string // the reply to FUNCTION LIST without source code
+	uses int
+	reading
 }
 
 const usesPerRead = 10
@@ -76,41 +72,22 @@ func (s *session) parts(t text.Text) map[string]protocol.Part {
 	return protocol.Of(t)
 }
 
-// libraries reads the libraries on a node whose names begin with ratelimit.
-func (s *session) libraries(ctx context.Context, m *member) ([]nodes.Library, error) {
-	const pattern = functions.Name + "*"
-	if s.lists == nil || m.leased {
-		return m.Libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
-	}
-	reply, err := m.Do(ctx, "FUNCTION", "LIST", "LIBRARYNAME", pattern)
-	if err != nil {
-		return nil, m.Failure("FUNCTION LIST", err)
-	}
-	list := fmt.Sprint(reply)
+// known returns what a watch has read on a node when the list of libraries was the same, or nil.
+func (s *session) known(addr, list string) *reading {
 	s.mu.Lock()
-	known := s.lists[m.Shard.Addr]
-	s.mu.Unlock()
-	if known != nil && known.list == list && (strings.Contains(list, " "+text.By) || known.uses < usesPerRead) {
-		known.uses++
-		m.source, m.text = known.source, known.parsed
-		return known.libraries, nil
+	defer s.mu.Unlock()
+	known := s.lists[addr]
+	if known == nil || known.list != list || !strings.Contains(list, " "+text.By) && known.uses >= usesPerRead {
+		return nil
 	}
-	found, err := m.Libraries(ctx, "LIBRARYNAME", pattern, "WITHCODE")
-	if err != nil {
-		return nil, err
-	}
-	known = &listed{list: list, libraries: found}
-	for _, l := range found {
-		if l.Name == functions.Name {
-			if known.parsed, err = text.Parse(l.Code); err == nil {
-				known.source = l.Code
-			}
-		}
-	}
+	known.uses++
+	return &known.reading
+}
+
+func (s *session) remember(addr, list string, found reading) {
 	s.mu.Lock()
-	s.lists[m.Shard.Addr] = known
-	s.mu.Unlock()
-	return found, nil
+	defer s.mu.Unlock()
+	s.lists[addr] = &listed{list: list, reading: found}
 }
 
 // fleet is all primaries, sorted by address, and what a call makes of them.
@@ -131,12 +108,12 @@ type fleet struct {
 
 // goal is what a call wants to change.
 type goal struct {
-	own     artifact                                   // the build to deploy, if there is one
-	values  func(text.Text) (map[string]string, error) // the new values by namespace, for the join of all texts; nil for none
-	fill    func(text.Text) text.Text                  // completes the join, in a watch; or nil
-	foreign bool                                       // whether an unrelated library takes part in the join
-	back    bool                                       // whether the call is a rollback
-	erase   bool                                       // whether the replaced values are not kept
+	own     artifact                          // the build to deploy, if there is one
+	values  func(text.Text) map[string]string // the new values by namespace, for the join of all texts; nil for none
+	fill    func(text.Text) text.Text         // completes the join, in a watch; or nil
+	foreign bool                              // whether an unrelated library takes part in the join
+	back    bool                              // whether the call is a rollback
+	erase   bool                              // whether the replaced values are not kept
 }
 
 // look inspects every node, and determines what all of them should run. It writes nothing.
@@ -147,7 +124,9 @@ func (s *session) look(ctx context.Context, g goal) *fleet {
 	f.report.Topology, shards, lost = s.Find(ctx)
 	if len(lost) > 0 {
 		for _, at := range lost {
-			f.report.Nodes = append(f.report.Nodes, failedNode(at))
+			n := described(at.Addr, at.About)
+			n.fail(at.Err)
+			f.report.Nodes = append(f.report.Nodes, n)
 		}
 		slices.SortFunc(f.report.Nodes, func(a, b Node) int { return nodes.CompareAddrs(a.Addr, b.Addr) })
 		return f

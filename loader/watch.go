@@ -1,9 +1,11 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -129,6 +131,9 @@ func Healer(build Build, c Config) func(context.Context, redis.UniversalClient) 
 	}
 }
 
+// anyBuild are the options with which a watch loads what was deployed last, whatever it is.
+var anyBuild = Options{RemovePolicies: true, AllowDowngrade: true}
+
 type watch struct {
 	s      *session
 	file   goal
@@ -162,8 +167,7 @@ func (w *watch) fill(joined text.Text) text.Text {
 			filled.Parts[namespace] = part
 		}
 	}
-	values, _ := w.file.values(filled)
-	for namespace, value := range values {
+	for namespace, value := range w.file.values(filled) {
 		if isMissing(namespace) && value != "" {
 			filled.Parts[namespace] = text.Part{Value: value}
 		}
@@ -190,12 +194,12 @@ func (w *watch) round(ctx context.Context) {
 		if m.node.Role == "replica" || errors.Is(m.node.Err, nodes.ErrUnreachable) {
 			w.s.forget(m.Shard.Addr) // a Sentinel client finds the new primary when it reconnects
 		}
-		if m.node.Err == nil && together(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true})) == nil {
+		if m.node.Err == nil && together(f.refusals(ctx, m, anyBuild)) == nil {
 			sound = append(sound, m)
 		}
 	}
-	if lost := w.due(ctx, f); len(lost) == 0 {
-		if isFree := func(m *member) bool { return len(m.leases()) == 0 && !f.behind(m) }; len(f.filter(isFree)) == len(f.members) {
+	if len(w.due(ctx, f)) == 0 {
+		if !slices.ContainsFunc(f.members, func(m *member) bool { return m.hasLease() || f.behind(m) }) {
 			w.known = f.next
 		}
 		return
@@ -212,9 +216,7 @@ func (w *watch) round(ctx context.Context) {
 	lost := w.due(ctx, g)
 	nodes.Each(lost, func(m *member) {
 		m.node.Err = g.writeOne(ctx, m, g.next, w.s.token)
-		if err := m.read(ctx); m.node.Err == nil && err != nil {
-			m.node.Err = err
-		} else if m.node.Err == nil && g.behind(m) {
+		if m.node.Err = cmp.Or(m.node.Err, m.read(ctx)); m.node.Err == nil && g.behind(m) {
 			m.node.Err = overwritten(m.Conn)
 		}
 	})
@@ -245,8 +247,8 @@ func (w *watch) lease(ctx context.Context, f *fleet, members []*member) *fleet {
 			switch {
 			case errors.Is(m.node.Err, ErrLeased):
 				held = true
-				for _, lost := range g.filter(func(m *member) bool { return !text.Equal(m.text, f.next) }) {
-					w.say(Event{Kind: Left, Node: *lost.node, Err: lost.left(ErrLeased, "", m.node.Err.Error())})
+				for _, lost := range g.filter(f.behind) {
+					w.say(Event{Kind: Left, Node: *lost.node, Err: lost.left(m.node.Err)})
 				}
 			case m.node.Err != nil:
 				w.account(m, f.want)
@@ -278,16 +280,14 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 	f.tryChanges()
 	return f.filter(func(m *member) bool {
 		n, s := m.node, w.sight(m.node.Addr)
-		switch {
-		case errors.Is(n.Err, ErrUnreadable):
-			w.say(Event{Kind: Left, Node: *n, Err: n.Err})
-			return false
-		case n.Err != nil:
-			w.say(Event{Kind: Failed, Node: *n, Err: n.Err})
-			return false
+		kind, err := Left, n.Err
+		if err == nil {
+			err = together(append(f.refusals(ctx, m, anyBuild), f.misfit(m)))
+		} else if !errors.Is(err, ErrUnreadable) {
+			kind = Failed
 		}
-		if refusal := together(append(f.refusals(ctx, m, Options{RemovePolicies: true, AllowDowngrade: true}), f.misfit(m))); refusal != nil {
-			w.say(Event{Kind: Left, Node: *n, Err: refusal})
+		if err != nil {
+			w.say(Event{Kind: kind, Node: *n, Err: err})
 			return false
 		}
 		if f.behind(m) {
@@ -300,12 +300,10 @@ func (w *watch) due(ctx context.Context, f *fleet) []*member {
 		if n.Running.Digest == "" {
 			what = n.Addr + " has no library, because it was deleted"
 		}
-		if values, err := w.file.values(f.joined); err == nil {
-			for namespace, value := range values {
-				if (text.Part{Value: value}).Digest() != f.next.Parts[namespace].Digest() {
-					what += ", which was deployed after the build of this watch"
-					break
-				}
+		for namespace, value := range w.file.values(f.joined) {
+			if text.Digest(value) != text.Digest(f.next.Parts[namespace].Value) {
+				what += ", which was deployed after the build of this watch"
+				break
 			}
 		}
 		w.say(Event{Kind: InStep, Node: *n, Text: what})
@@ -369,11 +367,11 @@ func (w *watch) say(e Event) {
 	w.report(e)
 }
 
-// left returns the reason why a watch leaves a node as it is.
-func (m *member) left(class error, remedy, because string) *nodes.Error {
+// left returns the error of a node that a watch leaves as it is, because of another call's lease.
+func (m *member) left(because error) *nodes.Error {
 	what := "has no library"
 	if m.node.State == Different {
 		what = "runs " + m.node.Running.String()
 	}
-	return m.Fail("FUNCTION LIST", class, nil, remedy, "%s and is left as it is, because %s", what, because)
+	return m.Fail("FUNCTION LIST", ErrLeased, nil, "", "%s and is left as it is, because %s", what, because)
 }

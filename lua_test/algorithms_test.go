@@ -52,7 +52,7 @@ var (
 	ofAlgorithm = []string{"name: string", "options: table", "charge: function", "refund: function",
 		"reset: function", "wait: function"}
 	ofPacked = []string{"prefix: string", "read: function", "save: function"}
-	ofLimit  = []string{"limit.decide: function", "limit.form: table"}
+	ofLimit  = []string{"limit.probe: function", "limit.form: table"}
 	ofRate   = []string{"rate.capacity: number", "rate.algorithm: table"}
 )
 

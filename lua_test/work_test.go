@@ -46,8 +46,8 @@ func TestWorkOfTheWorstCalls(t *testing.T) {
 }
 
 // TestWorkOfTracking checks that TRACK examines a usage record only in the first call of a minute that is
-// allowed, and the first that is denied. Later calls need five commands for the record: one for the time,
-// two that read and two that write.
+// allowed, and the first that is denied. Later calls need four commands for the record: one for the time,
+// two that read and one that writes.
 func TestWorkOfTracking(t *testing.T) {
 	server := offline{embedded.Run(t, embedded.WithLibrary(counted.Library(mutated(t, functions.Source()))))}
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestWorkOfTracking(t *testing.T) {
 		for i := range 3 {
 			must[any](t)(server.Do("FCALL", "ratelimit_take", "2", "{v}:"+c.cost, "{v}:usage"+c.cost, "100/d", "COST", c.cost, "TRACK"))
 			work := must[counted.Work](t)(counted.Read(server.Do))
-			if want := c.limit + 5; i > 0 && work.Commands != want {
+			if want := c.limit + 4; i > 0 && work.Commands != want {
 				t.Errorf("call %d of cost %s: %d commands, want %d", i+1, c.cost, work.Commands, want)
 			}
 		}

@@ -33,8 +33,8 @@ static redisContext *open_connection(void) {
 		fprintf(stderr, "REDIS_URL is to be redis://host:port\n");
 		exit(1);
 	}
-	redisContext *c = redisConnectWithTimeout(host, port, (struct timeval){.tv_usec = 500000});
-	if (c == NULL || c->err || redisSetTimeout(c, (struct timeval){.tv_usec = 500000}) != REDIS_OK) {
+	redisContext *c = redisConnectWithTimeout(host, port, (struct timeval){.tv_sec = 2});
+	if (c == NULL || c->err || redisSetTimeout(c, (struct timeval){.tv_sec = 2}) != REDIS_OK) {
 		fprintf(stderr, "%s\n", c ? c->errstr : "out of memory");
 		exit(1);
 	}

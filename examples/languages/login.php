@@ -19,10 +19,10 @@ function connect(): Redis|RedisCluster
 {
     ['host' => $host, 'port' => $port] = parse_url(getenv('REDIS_URL'));
     if (getenv('REDIS_CLUSTER')) {
-        return new RedisCluster(null, ["$host:$port"], 0.5, 0.5); // discovers the other nodes from this one
+        return new RedisCluster(null, ["$host:$port"], 2, 2); // discovers the other nodes from this one
     }
     $redis = new Redis();
-    $redis->connect($host, $port, 0.5, null, 0, 0.5);
+    $redis->connect($host, $port, 2, null, 0, 2);
     return $redis;
 }
 

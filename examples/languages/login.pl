@@ -16,7 +16,7 @@ my $redis;
 
 sub connected {
     my ($server) = $ENV{REDIS_URL} =~ m{^redis://([^/]+)} or die "REDIS_URL is to be redis://host:port\n";
-    return $redis //= Redis->new(server => $server, cnx_timeout => 0.5, read_timeout => 0.5);
+    return $redis //= Redis->new(server => $server, cnx_timeout => 2, read_timeout => 2);
 }
 
 sub new_request {

@@ -13,9 +13,9 @@ import redis
 
 url = os.environ["REDIS_URL"]
 if os.environ.get("REDIS_CLUSTER"):
-    r = redis.RedisCluster.from_url(url, socket_timeout=0.5)  # discovers the other nodes from this one
+    r = redis.RedisCluster.from_url(url, socket_timeout=2)  # discovers the other nodes from this one
 else:
-    r = redis.Redis.from_url(url, socket_timeout=0.5)
+    r = redis.Redis.from_url(url, socket_timeout=2)
 
 # All keys of a call share one hash tag, in braces, so that they are on the same node of a cluster.
 ADDRESS = "login:{203.0.113.7}"

@@ -39,12 +39,12 @@ end
 
 url = ENV.fetch("REDIS_URL")
 redis = if !ENV["REDIS_CLUSTER"]
-          Redis.new(url: url, timeout: 0.5)
+          Redis.new(url: url, timeout: 2)
         elsif Redis::VERSION < "5"
-          Redis.new(cluster: [url], timeout: 0.5) # discovers the other nodes from this one
+          Redis.new(cluster: [url], timeout: 2) # discovers the other nodes from this one
         else
           require "redis-clustering" # a separate gem and Debian package
-          Redis::Cluster.new(nodes: [url], timeout: 0.5)
+          Redis::Cluster.new(nodes: [url], timeout: 2)
         end
 request = new_request
 puts "first: #{told(take(redis, request))}"

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/examples/worker"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -23,9 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newQueue(t *testing.T, places client.Limit) *worker.Queue {
 	t.Helper()
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()))
-	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	server := redistest.Run(t) // the embedded server does not have BLMOVE
+	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+server.Addr, client.WithTimeout(time.Minute)))
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
+	redistest.Require(t, rdb.FunctionLoad(t.Context(), functions.Source()).Err())
 	t.Cleanup(func() {
 		_ = limiter.Close()
 		_ = rdb.Close()

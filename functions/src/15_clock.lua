@@ -1,7 +1,7 @@
 -- This file reads the server's time once per call, so that all limits of a call use the same time, even
 -- on Redis 7.0, where the time advances during a call. Each function that uses the time first sets
--- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, decisions.several,
--- contents.of_all or leases.call.
+-- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, contents.of_all or
+-- leases.call.
 
 -- us returns the time in whole microseconds since the epoch.
 function clock.us()

@@ -1,4 +1,5 @@
--- A state is what a rate stores in a key, as read by a call.
+-- A state is what a rate stores in a key, as read by a call. A call loads a key into states if its limit's function probe
+-- cannot tell how many units fit (src/60_decisions.lua), and for a refund.
 --
 -- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
 -- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
@@ -12,10 +13,6 @@
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
 --   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- src/60_decisions.lua sets
---   index    the position of the key in the call, from 1
---   cost     the cost of the call for this key
---   group    the limits that decide together: the enforced ones, or those of one shadow policy
 -- Algorithms add their own fields.
 
 local list = {}
@@ -129,6 +126,14 @@ function states.owner(head)
   return nil
 end
 
+-- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
+-- and the position of this state. If the value does not begin with a block, it returns nil.
+local function block(head)
+  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, from
+end
+
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
@@ -136,6 +141,7 @@ end
 --   leases   whether the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
+--   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -157,10 +163,8 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  ends, expiry = numbers.parse_digits(ends), numbers.parse_digits(expiry)
-  local blocked = ends and expiry
-  if blocked then found.from, found.expiry = from - 1, expiry end
+  local ends, expiry, from = block(head)
+  if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
   if overrides.begins(state) then
@@ -169,7 +173,7 @@ function states.look(key, head, left)
     found.override = inner
   end
   inner.value = is_whole and state or nil
-  local bare = not blocked and inner == found
+  local bare = not ends and inner == found
   inner.owner = states.owner(state)
   found.use = bare and string.sub(state, 1, 5) == 'once:' and once.holds(key) and 'the reply to a request (ONCE)'
   if not (inner.owner or found.use or not bare and state == '') then
@@ -178,11 +182,23 @@ function states.look(key, head, left)
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
-  elseif blocked then
+  elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
   end
   return found
+end
+
+-- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
+-- and left are as in look.
+function states.blocked(key, head, left)
+  local ends, expiry, from = block(head)
+  if not ends then return nil end
+  local state = string.sub(head, from)
+  if state ~= '' and not states.owner(state) then return nil end
+  left = left or redis.call('PTTL', key)
+  local ms = ends - (ends > expiry and ends or expiry) + left
+  return left >= 0 and ms > 0 and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load

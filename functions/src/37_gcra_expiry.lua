@@ -8,7 +8,8 @@ local VALUE = 'gcra'
 -- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
 -- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
-  return value == VALUE and 0 or numbers.parse_digits(string.match(value, '^gcra%-(%d+)$'))
+  local digits = value ~= VALUE and string.match(value, '^gcra%-(%d+)$')
+  return value == VALUE and 0 or digits and numbers.parse_digits(digits)
 end, {})
 local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
@@ -29,7 +30,7 @@ local function debt_in(value, left, ticks)
 end
 
 -- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that store writes it again. If this
+-- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
 -- algorithm did not write the value, the debt is nil.
 local function read(key, left, ticks)
   if left == -2 then return 0, nil end
@@ -39,18 +40,43 @@ local function read(key, left, ticks)
   return debt, value
 end
 
--- store writes a debt to a key, and returns the time in ms until the key expires. value is the key's
--- value, or nil if store must write the value. If the value does not change, store only sets the expiry.
--- left is the key's PTTL, read earlier in the call. On Redis 7.0, time has passed since then. Unless
--- value is nil, store therefore adds the debt to the time at which left was read: now (ms) or, if now is
--- nil, the key's expiry minus left.
-local function store(key, rate, debt, value, left, now)
-  local ms, text = debt, VALUE
-  if rate.ticks > 1 then
-    ms = ceil(debt, rate.ticks)
-    text = text_of(ms * rate.ticks - debt)
-  end
-  if CLOCK_STANDS and text == value then
+-- value_of returns the value for a debt, and the ms until it expires.
+local function value_of(rate, debt)
+  local ms = ceil(debt, rate.ticks)
+  return text_of(ms * rate.ticks - debt), ms
+end
+gcra_expiry.value_of = value_of
+
+-- time_left returns what PTTL returns, as of the time now (ms).
+local function time_left(key, now)
+  local expiry = redis.call('PEXPIRETIME', key)
+  return expiry < 0 and expiry or expiry > now and expiry - now or 0
+end
+
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, now)
+  local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
+  if left == -2 then return rate.capacity, 0 end
+  local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
+  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
+  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if not debt then return nil, value, left end
+  local interval, room = rate.interval, rate.full - debt
+  if room < 0 or debt < 0 then return nil end
+  return (room - room % interval) / interval, debt, value, left
+end
+
+-- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
+-- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
+-- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+local function commit(key, limit, units, debt, value, left, now)
+  local rate = limit.rate
+  local ms, text = debt + units * rate.interval, VALUE
+  if rate.ticks > 1 then text, ms = value_of(rate, ms) end
+  if not key then
+    return ms, limit.delays and ceil(debt, rate.ticks) or 0
+  elseif CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
     -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
@@ -63,32 +89,18 @@ local function store(key, rate, debt, value, left, now)
       redis.call('SET', key, text, 'PXAT', expiry)
     end
   end
-  return ms
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the cost is 0, or the key has a value
--- that this limit cannot have stored, it calls decisions.one_key instead.
-function gcra_expiry.decide(key, limit, cost)
-  local rate, left = limit.rate, redis.call('PTTL', key)
-  local interval, full, ticks, capacity = rate.interval, rate.full, rate.ticks, rate.capacity
-  local debt, value = read(key, left, ticks)
-  if not debt then return decisions.one_key(key, limit, cost, value, left) end
-  if debt < 0 or cost == 0 then return decisions.one_key(key, limit, cost) end
-  local most = full - cost * interval -- the largest debt that leaves room for the cost
-  local room = most - debt
-  if room < 0 then
-    local retry = -1
-    if cost <= capacity then retry = ceil(-room, ticks) else most = full - interval end
-    if debt - full > most then return decisions.one_key(key, limit, cost) end
-    room = full - debt
-    return decisions.answer(0, capacity, room > 0 and (room - room % interval) / interval or 0, retry, ceil(debt, ticks))
-  end
-  local delay = limit.algorithm.delays and ceil(debt, ticks) or 0
-  return decisions.answer(1, capacity, (room - room % interval) / interval, delay, store(key, rate, full - room, value, left))
+local function waits(limit, cost, debt)
+  local rate = limit.rate
+  local ticks, wait = rate.ticks, 0
+  if cost then wait = cost > rate.capacity and -1 or ceil(debt + cost * rate.interval - rate.full, ticks) end
+  return ceil(debt, ticks), wait
 end
 
 -- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
--- see store.
+-- see commit.
 local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost, forced) then value = nil end
@@ -104,8 +116,7 @@ local function load(key, limit, at, cost, head, left)
     left = redis.call('PTTL', key)
   else
     now = clock.ms()
-    left = redis.call('PEXPIRETIME', key)
-    if left >= 0 then left = left > now and left - now or 0 end
+    left = time_left(key, now)
   end
   local debt, value = read(key, left, limit.rate.ticks)
   if not debt then
@@ -133,13 +144,10 @@ local function load_found(key, limit, at, cost, found)
 end
 
 local function save(limit, at)
-  local state, ticks = states.list[at], limit.rate.ticks
-  local debt = state.debt
-  local ms = ceil(debt, ticks)
+  local state = states.list[at]
+  local text, ms = value_of(limit.rate, state.debt)
   if ms == 0 then return { '' }, 0 end
-  local parts = { text_of(ms * ticks - debt) }
-  if gcra_debt.marked(state) then parts[2] = gcra_debt.MARK end
-  return parts, clock.ms() + ms
+  return { text, gcra_debt.marked(state) and gcra_debt.MARK or nil }, clock.ms() + ms
 end
 
 local function write(key, limit, at)
@@ -149,8 +157,22 @@ local function write(key, limit, at)
   elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
-    store(key, limit.rate, state.debt, state.value, nil, state.now)
+    commit(key, limit, 0, state.debt, state.value, nil, state.now)
   end
 end
 
-gcra_expiry.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+gcra_expiry.form = form
+
+-- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
+-- algorithm wrote the state. left is the time in ms until the state expires.
+function gcra_expiry.overridden(limit, state, left)
+  local rate = limit.rate
+  local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
+  return debt and debt <= rate.full and debt or nil
+end
+
+-- complete completes a limit that stores its states in this way.
+function gcra_expiry.complete(limit)
+  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+end

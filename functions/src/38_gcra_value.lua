@@ -45,62 +45,71 @@ function gcra_value.left(key, from)
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
-local tats = {} -- the TAT of each rate of a call, in us; reused by the next call
+local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
 
--- decide implements limit.decide (see src/45_limits.lua) for a limit in which each T is a whole
--- number of us. If the cost is 0, or the key holds anything that such a limit cannot have stored,
--- it calls decisions.one_key instead.
-local function decide(key, limit, cost)
+-- probe, commit and waits decide on a key (see src/45_limits.lua) for a limit in which each T is a whole number of
+-- us. They go on with the TATs and the position of the rate with the fewest units. A TAT more than b*T after now may
+-- be impossible for this call, so its states are loaded.
+local function probe(key, limit, _, _, number)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
-  if cost == 0 or held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then
-    return decisions.one_key(key, limit, cost, value)
+  if held and (type(value) ~= 'string' or not string.find(value, limit.shape)) then return nil, value end
+  local now, rates, at, tats = clock.us(), limit.rates, limit.first, tats_of[number or 1]
+  if not tats then
+    tats = {}
+    tats_of[number or 1] = tats
   end
-  local now, rates, size, at = clock.us(), limit.rates, limit.size, limit.first
-  local binding, retry = 0, 0
-  for i = 1, size do
+  local least, binding = numbers.MOST, 1
+  for i = 1, limit.size do
     local rate, tat = rates[i], now
     if held then
       tat = string.sub(value, at, at + 15) + 0
       at = at + 19 -- 16 digits, then "16:" before the next time
       if tat < now then tat = now end
     end
-    local debt, full, most = tat - now, rate.full, rate.full - cost * rate.interval
     tats[i] = tat
-    if debt > most then
-      local ms = -1
-      if cost <= rate.capacity then ms = clock.ceil_ms(debt - most) else most = full - rate.interval end
-      if debt - full > most then return decisions.one_key(key, limit, cost) end
-      if binding == 0 then binding = i end
-      if retry ~= -1 and (ms == -1 or ms > retry) then retry = ms end
-    end
+    local interval, room = rate.interval, rate.full - tat + now
+    if room < 0 then return nil end
+    local free = (room - room % interval) / interval
+    if free < least then least, binding = free, i end
   end
-  local allowed, least, last = binding == 0, numbers.MOST, 0
-  for i = 1, size do
-    local rate, tat = rates[i], tats[i]
-    if allowed then
-      tat = tat + cost * rate.interval
-      tats[i] = tat
-    end
-    local room = rate.full - tat + now
-    local free = room > 0 and (room - room % rate.interval) / rate.interval or 0
-    if free < least then
-      least = free
-      if allowed then binding = i end
-    end
-    if tat > last then last = tat end
-  end
-  if allowed then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
-  return decisions.answer(allowed and 1 or 0, rates[binding].capacity, least, retry, clock.ceil_ms(last - now))
+  return least, tats, binding
 end
 
--- complete sets the limit's fields decide, shape, format and first, unless the algorithm delays
--- calls or a rate counts in parts of a us.
+local function commit(key, limit, units, tats, binding)
+  local rates, size, last = limit.rates, limit.size, 0
+  for i = 1, size do
+    local tat = tats[i] + units * rates[i].interval
+    tats[i] = tat
+    if tat > last then last = tat end
+  end
+  if key then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
+  return clock.ceil_ms(last - clock.us()), 0, rates[binding].capacity
+end
+
+local function waits(limit, cost, tats, binding)
+  local now, rates, last, wait, first = clock.us(), limit.rates, 0, 0, nil
+  for i = 1, limit.size do
+    local rate, tat = rates[i], tats[i]
+    if tat > last then last = tat end
+    local over = cost and tat + cost * rate.interval - now - rate.full or 0
+    if over > 0 then
+      first = first or i
+      if cost > rate.capacity then wait = -1 end
+      if wait >= 0 and over > wait then wait = over end
+    end
+  end
+  return clock.ceil_ms(last - now), wait < 0 and -1 or clock.ceil_ms(wait), rates[first or binding].capacity
+end
+
+-- complete sets the fields with which probe decides on a limit, unless the algorithm delays calls or a rate counts in
+-- parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.decide, limit.shape, limit.format, limit.first = decide, '^gcra:' .. TIME .. '$', 'gcra:%d', 6
+  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
     limit.format, limit.first = 'gcra::' .. string.rep('16:%d', limit.size), 10

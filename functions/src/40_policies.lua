@@ -26,11 +26,21 @@ function policies.names()
   return sorted
 end
 
+-- share_of returns the number, 0 to 999, that decides whether "<policy's name>:<key>" is in the share of a canary. SHA-1 takes as
+-- long as two commands, so the numbers of the keys used last are remembered.
+local share_of = numbers.remembered(function(text) return tonumber(string.sub(redis.sha1hex(text), 1, 8), 16) % 1000 end, {})
+
 -- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
 -- the name of the policy, the key and the share, so it is the same on all servers. A larger share
 -- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
-  return tonumber(string.sub(redis.sha1hex(name .. ':' .. key), 1, 8), 16) % 1000 < canary.share
+  return share_of(name .. ':' .. key) < canary.share
+end
+
+-- side returns a policy that is a result of parse_side (src/45_limits.lua), or its canary if the key belongs to the canary.
+function policies.side(policy, key)
+  local canary = policy.canary
+  return canary and policies.in_canary(canary, policy.name, key) and canary or policy
 end
 
 -- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the

@@ -13,8 +13,8 @@
 --   capacity    the smallest capacity of the rates
 --   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
 --               most.field over its rates, or 0 if the algorithm has no bound
---   decide      the function for calls with this limit alone, see below
---   form        a table of the functions that load and write the limit's key, see below
+--   probe, commit, waits  the functions that decide on the limit's key, see below
+--   form        a table of the functions that load and write the key's states, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
 -- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
@@ -35,15 +35,23 @@
 --   complete_rate  function(rate): completes a rate, or returns what is wrong with it. If it is calendar.complete, periods
 --             may be w, mo and y
 --   complete  function(limit): completes a limit, or returns what is wrong with it
---   decide    for limits of one rate: function(key, limit, cost), which decides on one key, writes, and returns the
---             reply or the error. The default is decisions.one_key. A faster one decides common calls without
---             states.list, and passes the others to decisions.one_key, with the first 512 bytes of the value if it has
---             read them
+--   probe     for limits of one rate: function(key, limit, cost, now, number), which reads a key, and returns how many
+--             units fit now and up to three values for commit and waits. If the key may hold anything else than
+--             such a limit stores, or an impossible state (see states.needs), it returns nil, and optionally what
+--             form.load takes as head and left. src/60_decisions.lua then loads the key's states. now is the time
+--             in ms if other keys are read too and the time advances during a call, and otherwise nil. number is the
+--             key's position in the call. Without probe, all decisions load states
+--   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
+--             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
+--             for several rates the capacity of the binding one. ... are the values of probe, and now
+--   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
+--             not fit does (-1 for never), and for several rates the capacity of the binding one. cost is false if the
+--             second is not needed
 --   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
 --                                             for each rate. An impossible state (see states.needs) leaves room
---                                             for a call of this cost. head and left are nil, or what decide has
---                                             passed to decisions.one_key. Returns the error, or the override (see
+--                                             for a call of this cost. head and left are nil, or what probe has
+--                                             returned. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
@@ -75,6 +83,9 @@ local LONGEST_PERIOD = 32 -- bytes
 local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
 
 limits.LONGEST = LONGEST
+
+-- unprobed is the function probe of limits whose states are always loaded.
+function limits.unprobed() return nil end
 
 -- refuse returns nil and the error for a limit. The second parameter is a format string.
 local function refuse(text, what, ...)
@@ -190,7 +201,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, decide = decisions.one_key, form = packed.form }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, probe = limits.unprobed, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -208,7 +219,8 @@ local function parse_rates(text, algorithm)
   limit.size = #limit.rates
   if limit.size == 1 then
     limit.rate = limit.rates[1]
-    limit.decide, limit.form = algorithm.decide or limit.decide, algorithm.form or limit.form
+    limit.form = algorithm.form or limit.form
+    limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)
@@ -238,7 +250,7 @@ end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
 -- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits. It also replaces the limit's field decide with a function that counts calls.
+-- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
   local calls = policies.calls(side)
   local whole = {
@@ -251,14 +263,8 @@ local function parse_side(name, side, policy)
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
   end
   local first = whole.limits[1]
-  local decide = first.decide
   first.calls, first.span = calls, #side
-  first.decide = function(key, limit, cost)
-    local reply = decide(key, limit, cost)
-    local allowed = reply[1] -- nil in an error
-    if allowed then calls[allowed] = calls[allowed] + 1 end
-    return reply
-  end
+  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
   return whole
 end
 
@@ -271,12 +277,8 @@ local function parse_policy(text)
   local name, canary = string.sub(text, 2), policy.canary
   local whole, err = parse_side(name, policy, policy)
   if whole and canary then whole.canary, err = parse_side(name, canary, policy) end
-  if err then
-    return nil, err
-  elseif canary or #policy > 1 or policy.shadow or policy.track then
-    return whole
-  end
-  return whole.limits[1]
+  if err then return nil, err end
+  return not canary and whole.alone or whole
 end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end

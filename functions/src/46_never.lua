@@ -9,15 +9,28 @@ local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = ze
 
 local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
 
+local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
+
+local function may_override(head) return type(head) == 'string' and string.find(head, overrides.PREFIX) end
+
 local form = {
-  load = function(key, limit, at, cost)
+  load = function(key, limit, at, cost, head)
     states.new(at, limit.rate).free = 0
-    local head = redis.pcall('GETRANGE', key, '0', HEAD)
-    local found = type(head) == 'string' and string.find(head, overrides.PREFIX) and states.look(key, head)
+    head = head or read(key)
+    local found = may_override(head) and states.look(key, head)
     return found and overrides.active(found) and states.load_other(key, limit, at, cost, head)
   end,
   write = nothing,
 }
+
+-- probe and waits decide on a key without an override: see src/45_limits.lua.
+local function probe(key)
+  local head = read(key)
+  if may_override(head) then return nil, head end
+  return 0
+end
+
+local function waits(_, cost) return 0, cost and -1 or 0 end
 
 -- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
 -- nil and the reason why it is invalid.
@@ -32,6 +45,6 @@ end
 -- complete completes a limit that has a rate with a count of 0, or returns what is wrong with it.
 function never.complete(limit)
   if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
-  limit.decide, limit.form = decisions.one_key, form
+  limit.form, limit.probe, limit.waits = form, probe, waits
   return nil
 end

@@ -18,6 +18,7 @@
 --   composed        its policies with several limits, shadow, track or a canary
 --   track           whether any of its policies has track
 --   counted         whether any limit is in a policy
+--   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
@@ -25,8 +26,9 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-requests.LONGEST_KEY = 65536 -- bytes
-requests.FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+local LONGEST_KEY = 65536 -- bytes
+requests.LONGEST_KEY = LONGEST_KEY
+local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
@@ -76,7 +78,7 @@ local function read_limits(keys, args)
     if err then return nil, err end
     if limit.calls then
       request.counted = true
-      if limit.canary and policies.in_canary(limit.canary, limit.name, keys[count + 1] or '') then limit = limit.canary end
+      limit = policies.side(limit, keys[count + 1] or '')
     end
     if limit.limits then
       count = join(limit, count)
@@ -96,7 +98,7 @@ local function read_limits(keys, args)
   if count == 0 then
     return nil, errors.new('BADARGS', 'no limit after the keys; give one such as 100/m for each key')
   end
-  return at, asked > requests.FEW and excess() or nil
+  return at, asked > FEW and excess() or nil
 end
 
 -- misnumbered returns the error for a number of costs that differs from the number of limits.
@@ -167,14 +169,14 @@ end
 
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
 -- the smallest capacity among the limits that decide together.
-function requests.limit_costs()
-  local group_of, least = request.group_of, {}
-  for i = 1, request.count do
+function requests.limit_costs(of)
+  local group_of, least = of.group_of, {}
+  for i = 1, of.count do
     local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or request.UPTO, math.max(1, request.limits[i].capacity))
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
   end
-  for i = 1, request.count do
-    request.costs[i] = least[group_of and group_of[i] or 0]
+  for i = 1, of.count do
+    of.costs[i] = least[group_of and group_of[i] or 0]
   end
 end
 
@@ -191,7 +193,7 @@ local function spread()
   end
   if upto then
     request.UPTO = costs[1]
-    requests.limit_costs()
+    requests.limit_costs(request)
   end
   return nil
 end
@@ -200,8 +202,8 @@ end
 -- hashes them (policies.in_canary) or passes them to a command.
 function requests.too_long(keys)
   for i = 1, #keys do
-    if #keys[i] > requests.LONGEST_KEY then
-      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), requests.LONGEST_KEY)
+    if #keys[i] > LONGEST_KEY then
+      return errors.new('BADKEYS', '%s: a key has at most %d bytes', errors.quote(keys[i]), LONGEST_KEY)
     end
   end
   return nil
@@ -229,6 +231,25 @@ local function misnamed(keys, used, allowed)
   end
   return errors.new('BADKEYS', 'the number of keys is %d and the number of limits %d; give each limit one key, in order%s%s',
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
+end
+
+local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
+
+-- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
+-- any other call it returns nil. read takes longer.
+function requests.plain(keys, args)
+  local known, number, asked, counted = limits.known, #keys, 0, nil
+  if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
+  for i = 1, number do
+    local limit = known[args[i]]
+    if not limit or not limit.rate then return nil end
+    asked, counted = asked + limit.asks, counted or limit.calls
+    limits_of_call[i], costs_of_call[i] = limit, 1
+  end
+  if asked > FEW or requests.too_long(keys) or requests.repeated(keys) then return nil end
+  clock.now = nil
+  plain_request.count, plain_request.counted = number, counted
+  return plain_request
 end
 
 -- read returns the request, or nil and the error.

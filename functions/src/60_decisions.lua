@@ -1,7 +1,8 @@
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
--- First, every key is loaded into one state for each rate (src/30_states.lua). Then the states are
--- compared with the cost, charged, and combined into the reply. Finally, the charged states are
--- written. A call that returns an error has therefore changed nothing.
+-- First, every key is read with its limit's function probe, which returns how many units fit. If probe
+-- cannot tell, and for a refund, the key is loaded into one state for each rate (src/30_states.lua), and
+-- these are charged. Then each key is written, with its limit's function commit or from its states, and
+-- gives its part of the reply. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
 -- separate decision: it is charged if it would allow the call, and the call continues in either case.
@@ -14,67 +15,79 @@
 -- first five fields for each limit by itself, and with shadow policies the units that were charged.
 
 local list = states.list
-local LONGEST_KEY = requests.LONGEST_KEY
 
 -- reply is the reply to a call. All calls share one table, because Redis converts it to integers
 -- before the next call begins. With a new table for each call, a denied call would take 4 % longer
 -- (bench/README.md).
 local reply = {}
 
--- answer returns the reply to a call with one key.
-function decisions.answer(allowed, capacity, remaining, retry, reset)
-  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = allowed, capacity, remaining, retry, reset, 1
-  return reply
-end
-
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
-local function wait(state, cost)
-  local rate = state.rate
-  if cost > rate.capacity then return -1 end
-  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
-end
-
 local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
--- load loads every key of a request into states, and marks the groups that deny. It returns the
--- number of states, or nil and the error. The costs of UPTO depend on the capacities, so if load
--- finds overrides, it loads the keys again.
-local function load(keys, request, verb, again)
-  local named, costs, group_of, takes, size, overridden = request.limits, request.costs, request.group_of, verb == 'charge', 0, false
+-- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
+-- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
+-- these tables.
+local rooms, first, second, third = {}, {}, {}, {}
+
+-- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
+-- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
+local function load(key, request, i, at, cost, head, left)
+  local limit, least = request.limits[i], numbers.MOST
+  local override = limit.form.load(key, limit, at, cost, head, left)
+  if override then
+    if override.err then return nil, override end
+    override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
+    request.limits[i], limit = override, override
+  end
+  for j = at, at + limit.size - 1 do
+    local free = list[j].free
+    if free < least then least = free end
+  end
+  first[i], second[i] = list, at
+  return limit, least, override
+end
+
+-- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
+-- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
+-- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
+local function look(keys, request, verb, now, probed, head, left)
+  local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
+  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
   ENFORCED.denies = false
   for i = 1, request.count do
-    local limit, group, cost = named[i], group_of and group_of[i] or ENFORCED, costs[i]
-    local other = limit.form.load(keys[i], limit, size + 1, verb == 'refund' and 1 or cost)
-    if other then
-      if other.err then return nil, other end
-      other.calls, other.span = limit.calls, limit.span -- the call still counts for the limit's policy
-      named[i], limit, overridden = other, other, true
+    local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
+    if probes then
+      free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
+      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
     end
-    if not takes then cost = 0 end -- a refund, or a call with FORCE, is denied only by a block
-    for at = size + 1, size + limit.size do
-      local state = list[at]
-      state.index, state.cost, state.group = i, cost, group
-      if cost > state.free then group.denies = true end
+    if free then
+      first[i], second[i], third[i] = a, b, c
+    else
+      if size == 0 then states.begin() end
+      local override
+      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      if not limit then return nil, free end
+      size, overridden = size + limit.size, overridden or override
     end
-    size = size + limit.size
+    rooms[i] = free
+    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end -- only a block denies a refund, or FORCE
   end
-  if overridden and request.UPTO and not again then
-    states.begin()
-    requests.limit_costs()
-    return load(keys, request, verb, true)
+  if overridden and request.UPTO and not request.looks_again then
+    request.looks_again = true
+    requests.limit_costs(request)
+    return look(keys, request, verb, now)
   end
   return size
 end
 
 -- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It returns this
 -- number, and makes it the cost of these limits. If it is 0, the group denies, and the cost is 1.
-local function fit(size, group, most)
-  local fits = most
-  for i = 1, size do
-    if list[i].group == group then fits = math.min(fits, list[i].cost, math.max(0, list[i].free)) end
+local function fit(request, group, most)
+  local shadows, costs, fits = request.group_of, request.costs, most
+  for i = 1, request.count do
+    if (shadows and shadows[i] or ENFORCED) == group then fits = math.min(fits, costs[i], math.max(0, rooms[i])) end
   end
-  for i = 1, size do
-    if list[i].group == group then list[i].cost = math.max(1, fits) end
+  for i = 1, request.count do
+    if (shadows and shadows[i] or ENFORCED) == group then costs[i] = math.max(1, fits) end
   end
   group.denies = fits == 0
   return fits
@@ -82,13 +95,12 @@ end
 
 -- decide_groups sets which groups are charged. A refund is decided for each group separately: a
 -- blocked key under a shadow policy does not prevent a refund to the other keys.
-local function decide_groups(size, request, verb)
+local function decide_groups(request, verb)
   local units = request.UPTO
-  if units and units > 0 then units = fit(size, ENFORCED, units) end
+  if units and units > 0 then units = fit(request, ENFORCED, units) end
   ENFORCED.charged = not ENFORCED.denies
-  if not request.groups then return end
-  for _, group in ipairs(request.groups) do
-    if units and request.costs[1] > 0 then fit(size, group, math.max(1, units)) end
+  for _, group in ipairs(request.groups or {}) do
+    if units and request.UPTO > 0 then fit(request, group, math.max(1, units)) end
     group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')
   end
 end
@@ -101,131 +113,116 @@ local function force(state, units)
   return err
 end
 
--- charge applies verb, which is charge, force or refund, to the states. It skips the groups that
--- decide_groups does not charge. It returns the error, or nil.
-local function charge(size, request, verb)
-  local costs, groups = request.costs, request.groups
-  for i = 1, size do
-    local state = list[i]
-    if not groups or state.group.charged then
-      local cost = verb == 'charge' and state.cost or costs[state.index]
-      local err = cost > 0 and (verb == 'force' and force or state.rate.algorithm[verb])(state, cost)
-      if err then return err end
+-- charge applies verb, which is charge, force or refund, to the states of the keys that are charged. It returns the
+-- error, or nil.
+local function charge(request, verb)
+  local costs, shadows = request.costs, request.group_of
+  for i = 1, request.count do
+    local units, at = costs[i], second[i]
+    if first[i] == list and units > 0 and (shadows and shadows[i] or ENFORCED).charged then
+      for j = at, at + request.limits[i].size - 1 do
+        local state = list[j]
+        local err = (verb == 'force' and force or state.rate.algorithm[verb])(state, units)
+        if err then return err end
+      end
     end
   end
   return nil
 end
 
--- restore loads the keys of groups that are not charged again, as for a cost of 1, if an impossible state
--- was replaced by one with room for more. The new state is not stored, so the reply must not count this
+-- restore loads the keys that are not charged again, as for a cost of 1, if an impossible state was
+-- replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
-local function restore(keys, named, count)
-  local rooms, firsts, first = {}, {}, 1 -- the positions of such states, and of the first state of their keys
-  for i = 1, count do
-    local last = first + named[i].size - 1
-    for at = first, list[first].group.charged and 0 or last do
-      if list[at].room then rooms[at], firsts[i] = true, first end
+local function restore(keys, request)
+  local kept, named, shadows = {}, request.limits, request.group_of -- kept: from the position of such a state to its key
+  for i = 1, request.count do
+    local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
+    for j = at or 1, at and at + named[i].size - 1 or 0 do
+      if list[j].room then kept[j] = i end
     end
-    first = last + 1
   end
   states.begin()
-  for i, at in pairs(firsts) do
-    named[i].form.load(keys[i], named[i], at, 1)
+  local restored = {}
+  for _, i in pairs(kept) do
+    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    restored[i] = true
   end
-  for at in pairs(rooms) do
-    list[at].room, states.any_room = true, true
+  for j in pairs(kept) do
+    list[j].room, states.any_room = true, true
   end
 end
 
--- denies reports whether a state denies its cost.
-local function denies(state) return state.cost > state.free and not state.room end
+-- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+local function wait(state, cost)
+  local rate = state.rate
+  if cost > rate.capacity then return -1 end
+  return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
+end
 
--- sum_up fills in the first six fields of a reply, from the states at positions `first` to `last`.
--- If group is not nil, it uses only the states of that group. The reply gets the smallest remaining
--- and the longest waits. The binding rate is the first rate that denies. If no rate denies, it is
--- the first rate with the smallest remaining. If upto is true, field 1 is the number of units
--- taken. If forced is true, the wait of an allowed call is the time until one unit fits.
-local function sum_up(whole, first, last, group, upto, forced)
-  local binding, denied, units, least = nil, false, upto and numbers.MOST or 1, numbers.MOST
-  local retry, longest = 0, 0
-  for i = first, last do
-    local state = list[i]
-    if not group or state.group == group then
-      local free, cost, reset, ms = state.free, state.cost, state.reset, 0
-      if cost > free and not state.group.charged and not state.room then -- this rate denies
-        ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
-        if not denied then binding, denied, retry = state, true, 0 end
-      elseif not denied then
-        if free < least or not binding then binding = state end
-        if forced and free == 0 then
-          ms = wait(state, 1)
-        elseif not forced then
-          ms = state.delay
-        end
+-- longer returns the longer of two waits in ms; -1 is the longest.
+local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
+
+-- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
+-- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
+-- time until one unit fits.
+local function sum_up(at, size, cost, charged, forced)
+  local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
+  for j = at, at + size - 1 do
+    local state = list[j]
+    local free, reset, ms = state.free, state.reset, 0
+    if cost > free and not charged and not state.room then -- this rate denies
+      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+      if not denies then binding, denies, retry = state, true, 0 end
+    elseif not denies then
+      if free < least or not binding then binding = state end
+      if forced and free == 0 then
+        ms = wait(state, 1)
+      elseif not forced then
+        ms = state.delay
       end
-      reset = reset or state.rate.algorithm.reset(state)
-      if reset > longest then longest = reset end
-      if ms ~= 0 and retry >= 0 and (ms > retry or ms < 0) then retry = ms end
-      if free < least then least = free > 0 and free or 0 end
-      if upto and cost < units then units = cost end
     end
+    reset = reset or state.rate.algorithm.reset(state)
+    if reset > longest then longest = reset end
+    if ms ~= 0 then retry = longer(retry, ms) end
+    if free < least then least = free > 0 and free or 0 end
   end
-  whole[1], whole[2], whole[3] = denied and 0 or units, binding.rate.capacity, least
-  whole[4], whole[5], whole[6] = retry, longest, binding.index
-  return whole
+  return longest, retry, binding.rate.capacity, least, denies
 end
 
-local result = {} -- the list that each() returns; the next call reuses it
+local would_be = {} -- the fields 1, 3, 4 and 6 of the reply if no policy were a shadow
 
--- each returns the list that EACH adds to the reply.
-local function each(request, verb)
-  local count, first, costs = request.count, 1, request.costs
-  for i = 1, count do
-    local last, state = first + request.limits[i].size - 1, list[first]
-    result[i] = sum_up(result[i] or {}, first, last, nil, request.UPTO, request.FORCE)
-    result[i][6] = request.groups and (not state.group.charged and 0 or verb == 'charge' and state.cost or costs[i]) or nil
-    first = last + 1
+-- add adds key i to would_be, in the same way as decide adds it to the reply.
+local function add(i, retry, left, denies)
+  local whole = would_be
+  if denies then
+    if whole[1] == 1 then whole[1], whole[4], whole[6] = 0, 0, i end
+  elseif whole[1] == 0 then
+    retry = 0
+  elseif left < whole[3] or i == 1 then
+    whole[6] = i
   end
-  for i = count + 1, #result do
-    result[i] = nil
-  end
-  return result
+  if left < whole[3] then whole[3] = left end
+  whole[4] = longer(whole[4], retry)
 end
 
--- write stores the states that were changed. It reports whether any state was changed.
-local function write(keys, request)
-  local costs, groups, at, any = request.costs, request.groups, 1, false
-  for i = 1, request.count do
-    local limit = request.limits[i]
-    if costs[i] > 0 and (not groups or list[at].group.charged) then
-      limit.form.write(keys[i], limit, at)
-      any = true
-    end
-    at = at + limit.size
-  end
-  return any
-end
+local results = {} -- the list that EACH adds to the reply; reused by the next call
 
--- count adds a call to the counts of its policies. If the enforced limits deny a call, it is
--- counted only for the enforced policies that deny it.
+local denials = {} -- whether each key of a call with policies denies; reused by the next call
+
+-- count adds a call to the counts of its policies. If the enforced limits deny a call, it is counted
+-- only for the enforced policies that deny it.
 local function count(request)
-  local at = 1
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, last, denied = limit.calls, at - 1, 0
+    local calls, allowed = limit.calls, nil
     if calls and ENFORCED.charged then
-      local allowed = group and group.denies and 0 or 1
-      calls[allowed] = calls[allowed] + 1
+      allowed = group and group.denies and 0 or 1
     elseif calls and not group then
       for j = i, i + limit.span - 1 do
-        last = last + request.limits[j].size
+        if denials[j] then allowed = 0 end
       end
-      for j = at, last do
-        if denies(list[j]) then denied = 1 end
-      end
-      calls[0] = calls[0] + denied
     end
-    at = at + limit.size
+    if allowed then calls[allowed] = calls[allowed] + 1 end
   end
 end
 
@@ -233,125 +230,162 @@ local decide
 
 -- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
 -- error. All limits then decide together how many units fit, so it is a decision of its own. A call
--- without UPTO has the same costs in both, so sum_up can compute this reply from the same states.
+-- without UPTO has the same costs in both, so this reply can be added up from the same keys.
 local function as_enforced(keys, request)
   local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
   request.groups, request.group_of, request.EACH = nil, nil, nil
-  requests.limit_costs()
+  requests.limit_costs(request)
   local whole = decide(keys, request, 'charge', true)
   request.groups, request.group_of, request.EACH = groups, group_of, wants_each
-  requests.limit_costs()
-  states.begin()
+  requests.limit_costs(request)
   return whole
 end
 
-function decide(keys, request, verb, peeks)
-  local would = request.groups and request.UPTO and as_enforced(keys, request)
+function decide(keys, request, verb, peeks, probed, head, left)
+  local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
+  local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local size, err = load(keys, request, verb, would) -- as_enforced has already found the overrides
+  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
-  decide_groups(size, request, verb)
-  local changes = ENFORCED.charged or request.groups and verb == 'refund'
-  err = changes and charge(size, request, verb)
-  if err then return err end
-  if states.any_room then restore(keys, request.limits, request.count) end
-  local upto, forced = request.UPTO, request.FORCE
-  local whole = sum_up((request.groups or request.EACH) and {} or reply, 1, size, nil, upto, forced)
-  if request.groups then
-    local enforced = request.shadows < request.count
-    would = would or whole
-    whole = sum_up({}, 1, size, enforced and ENFORCED, upto, forced)
+  ENFORCED.charged = not ENFORCED.denies
+  if groups or upto then decide_groups(request, verb) end
+  if size > 0 then
+    err = charge(request, verb)
+    if err then return err end
+    if states.any_room then restore(keys, request) end
+  end
+  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
+  if groups then
+    enforced = request.shadows < number
+    would_be[1], would_be[3], would_be[4] = 1, numbers.MOST, 0
+  end
+  -- The reply has the smallest remaining and the longest waits. The binding key is the first that denies. If no key
+  -- denies, it is the first with the smallest remaining.
+  for i = 1, number do
+    local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
+    local charged, denies, reset, retry, most = group.charged, false
+    if a == list then
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      if charged and cost > 0 then
+        if not peeks then limit.form.write(keys[i], limit, second[i]) end
+        changes = true
+      end
+    elseif charged and cost > 0 then
+      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+      free, changes = free - cost, true
+      if forced then retry = 0 end
+    else
+      denies = takes and not charged and cost > free
+      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+    end
+    if counted then denials[i] = denies end
+    if each then
+      local entry = results[i] or {}
+      results[i] = entry
+      entry[1], entry[2], entry[3], entry[4], entry[5] = denies and 0 or upto and cost or 1, most or limit.capacity, free, retry, reset
+      entry[6] = groups and (charged and cost or 0) or nil
+    end
+    if groups then add(i, retry, free, denies) end
+    if group == ENFORCED or not enforced then
+      if denies then
+        if allowed > 0 then allowed, binding, capacity, longest_wait = 0, i, most or limit.capacity, 0 end
+      elseif allowed == 0 then
+        retry = 0
+      elseif free < least or binding == 0 then
+        binding, capacity = i, most or limit.capacity
+      end
+      if free < least then least = free end
+      if retry ~= 0 then longest_wait = longer(longest_wait, retry) end
+      if reset > longest then longest = reset end
+    end
+  end
+  if upto and allowed == 1 then allowed = costs[binding] end
+  local whole = (groups or each) and {} or reply
+  whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = allowed, capacity, least, longest_wait, longest, binding
+  if groups then
+    would = would or would_be
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
-  if request.EACH then whole[#whole + 1] = each(request, verb) end
-  changes = changes and not peeks and write(keys, request)
-  if request.counted and not peeks and verb ~= 'refund' then count(request) end
-  return whole, changes, ENFORCED.charged
+  if each then
+    for i = number + 1, #results do
+      results[i] = nil
+    end
+    whole[#whole + 1] = results
+  end
+  if counted and not peeks and verb ~= 'refund' then count(request) end
+  return whole, changes and not peeks, ENFORCED.charged
 end
 
 -- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
 -- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
--- limits allow the request. If the request fails, decide returns only the error.
-function decisions.decide(keys, request, verb, peeks)
-  states.begin()
-  local whole, charges, passes = decide(keys, request, verb, peeks)
+-- limits allow the request. If the request fails, decide returns only the error. For probed, head and left see look.
+function decisions.decide(keys, request, verb, peeks, probed, head, left)
+  local whole, charges, passes = decide(keys, request, verb, peeks, probed, head, left)
   states.drop()
   return whole, charges, passes
 end
 
-local named, keys_of_one = {}, {} -- the limits of decide_plain, and the key of one_key; reused by the next call
+local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
+local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- decide_plain is a faster decide for a call without options or policies. It decides on the first
--- `number` limits in named, with the same cost for each. If there are several, each has one rate. verb
--- is charge or refund. decide_plain returns the reply or the error, or nil if one of several keys has an
--- override. The caller must call states.drop afterwards.
-local function decide_plain(keys, number, cost, verb, peeks, head, left)
-  local size, denied, needed = 0, false, verb == 'charge' and cost or 0
-  states.begin()
-  for i = 1, number do
-    local limit = named[i]
-    local other = limit.form.load(keys[i], limit, size + 1, cost, head, left)
-    if other then
-      if other.err or number > 1 then return other.err and other end
-      limit, named[i] = other, other
-    end
-    size = size + limit.size
+-- answer fills in the reply to a call with one key, and counts the call for its policy.
+local function answer(calls, allowed, capacity, free, retry, reset)
+  if calls then
+    local at = allowed > 0 and 1 or 0
+    calls[at] = calls[at] + 1
   end
-  for at = 1, size do
-    if needed > list[at].free then denied = true end
-  end
-  if denied then
-    ENFORCED.charged = false
-    for at = 1, size do
-      local state = list[at]
-      state.index, state.cost, state.group = number > 1 and at or 1, needed, ENFORCED
-    end
-    if states.any_room then restore(keys, named, number) end
-    sum_up(reply, 1, size)
-  else
-    local retry, longest, binding, least = 0, 0, 1, numbers.MOST
-    for at = 1, size do
-      local state = list[at]
-      local algorithm = state.rate.algorithm
-      local err = cost > 0 and algorithm[verb](state, cost)
-      if err then return err end
-      local free, reset, delay = state.free, state.reset or algorithm.reset(state), state.delay
-      if free < least then least, binding = free, at end
-      if reset > longest then longest = reset end
-      if delay > retry then retry = delay end
-    end
-    decisions.answer(1, list[binding].rate.capacity, least, retry, longest)
-    if number > 1 then reply[6] = binding end
-    for i = 1, cost > 0 and not peeks and number or 0 do
-      named[i].form.write(keys[i], named[i], i)
-    end
-  end
-  return reply
-end
-
--- several decides on a call that has one limit of one rate for each key, and no other arguments. It
--- returns the reply or the error, or nil for any other call. verb is charge or refund. If peeks is
--- true, several writes nothing.
-function decisions.several(keys, args, verb, peeks)
-  local known, number, asked = limits.known, #keys, 0
-  if number ~= #args or number == 0 or number > requests.MOST_LIMITS or requests.repeated(keys) then return nil end
-  for i = 1, number do
-    local limit = known[args[i]]
-    if not limit or not limit.rate or limit.calls or #keys[i] > LONGEST_KEY then return nil end
-    named[i], asked = limit, asked + limit.asks
-  end
-  clock.now = nil
-  local whole = asked <= requests.FEW and decide_plain(keys, number, 1, verb, peeks)
-  states.drop()
+  local whole = reply_of_one
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole
 end
 
--- one_key decides on one key and writes. head and left are what limit.decide has read, or nil: see
--- src/45_limits.lua. It returns the reply or the error.
-function decisions.one_key(key, limit, cost, head, left)
-  keys_of_one[1], named[1] = key, limit
-  local whole = decide_plain(keys_of_one, 1, cost, 'charge', false, head, left)
-  states.drop()
-  return whole
+-- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
+local function beyond(key, limit, cost, option, free, a, b, c)
+  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+  if not free then
+    head, left = a, b
+    if type(head) == 'string' then
+      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      limit, free, a, b, c = overrides.probe(key, head, left)
+      commit = overrides.commit
+    end
+  end
+  if option == 'FORCE' and free and cost >= free then
+    free = nil -- it may leave a debt
+  elseif option == 'UPTO' and free then
+    cost = math.min(cost, math.max(1, free))
+    allowed = cost
+  end
+  if not free then
+    key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    if option == 'UPTO' then
+      one.UPTO = cost
+      requests.limit_costs(one)
+    end
+    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
+  elseif cost > free or cost == 0 then
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
+-- key can be read without states.
+function decisions.one(key, limit, cost, option)
+  local free, a, b, c = limit.probe(key, limit, cost)
+  if not free or option or cost == 0 then
+    return beyond(key, limit, cost, option, free, a, b, c)
+  elseif cost > free then
+    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(limit.calls, 1, capacity or limit.capacity, free - cost, retry, reset)
 end

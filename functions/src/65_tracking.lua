@@ -4,7 +4,8 @@
 --
 -- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
 -- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
--- (minutes since the epoch). It has no other fields. The key expires a day after the last use.
+-- (minutes since the epoch). It has no other fields. The first call in a minute sets the expiry
+-- to a day and a minute later.
 
 local parse, argument = numbers.parse, numbers.argument
 
@@ -12,7 +13,7 @@ local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
 local SERIES = 60 -- minutes
 local MOST_FIELDS = 5 + 2 * SERIES
-local KEPT = '86400000' -- ms
+local KEPT = '86460000' -- ms: a day, and a minute in which no other call sets the expiry
 local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 -- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
@@ -105,7 +106,7 @@ function tracking.note(key, allowed, cost)
   if values.replace then redis.call('DEL', key) end
   redis.call('HSET', key, 'last', last, total, sum(values[at], 1), in_minute, sum(values[at + 1], 1), 'cost', sum(values[1], cost))
   if values.empty then redis.call('HSET', key, 'first', last) end
-  redis.call('PEXPIRE', key, KEPT)
+  if not (values[3] or values[5]) then redis.call('PEXPIRE', key, KEPT) end
   if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
 end
 

@@ -9,6 +9,7 @@
 
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
+local PLAIN = '^once:(%d+),(%d+),(%d+),(%-?%d+),(%d+),(%d+)$'
 local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
 
 -- parse returns the numbers that a pattern finds in a text, or nil.
@@ -35,6 +36,17 @@ local function parse_reply(value)
   return reply
 end
 
+local repeated = {} -- the reply of plain_reply; reused by the next call
+
+-- plain_reply returns a stored reply of six fields, or nil. It is faster than parse_reply.
+local function plain_reply(value)
+  local allowed, limit, remaining, retry, reset, index = string.match(value, PLAIN)
+  if not allowed or allowed + limit + remaining + reset + index >= numbers.MOST then return nil end
+  retry = retry == '0' and 0 or retry == '-1' and -1 or numbers.parse(retry)
+  repeated[1], repeated[2], repeated[3], repeated[4], repeated[5], repeated[6] = allowed + 0, limit + 0, remaining + 0, retry, reset + 0, index + 0
+  return retry and repeated
+end
+
 -- holds reports whether a key that holds a string holds a reply.
 function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
@@ -46,7 +58,7 @@ function once.read(key)
   elseif type(value) == 'table' then
     return errors.failed(key, value, 'is not a string')
   end
-  local reply = parse_reply(value)
+  local reply = plain_reply(value) or parse_reply(value)
   if reply then return reply end
   local owner = states.owner(value)
   if owner then
@@ -59,15 +71,15 @@ function once.read(key)
   return states.unreadable(key)
 end
 
+-- keep stores a reply.
 function once.keep(key, reply, ttl)
-  local fields = 'once:%d,%d,%d,%d,%d,%d'
-  if #reply > 8 then fields = fields .. ',%d,%d,%d' end
-  local value = string.format(fields, unpack(reply))
+  local value = string.format('once:%d,%d,%d,%d,%d,%d', unpack(reply, 1, 6))
+  if #reply > 8 then value = value .. string.format(',%d,%d,%d', unpack(reply, 7, 9)) end
   local each = reply[#reply]
   if type(each) == 'table' then
     for _, limit in ipairs(each) do
       value = value .. string.format(limit[6] and ';%d,%d,%d,%d,%d,%d' or ';%d,%d,%d,%d,%d', unpack(limit))
     end
   end
-  redis.call('PSETEX', key, ttl, value)
+  redis.call('PSETEX', key, numbers.argument(ttl), value)
 end

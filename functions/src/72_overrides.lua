@@ -6,7 +6,8 @@
 -- when all three have ended. An override that has ended is ignored, and dropped when the state is next
 -- written.
 --
--- Only states.load_other looks for overrides, so they do not slow down calls on other keys. It
+-- A call looks for an override only if a key does not hold what the call's limit stores, so overrides do not slow down calls
+-- on other keys. overrides.probe reads an override of gcra. All others are loaded by states.load_other: it
 -- loads the key with the override's limit and returns the override. The decision then uses the
 -- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
 -- of a limit, and
@@ -21,6 +22,7 @@ local PART = '^limit:(%d+):(%d+):(%d+):()'
 -- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
 -- the state.
 local LAST = 1279
+local SHORT = 127 -- bytes: a longer value may not have been read to its end
 local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
 
 overrides.PREFIX = PREFIX
@@ -64,22 +66,52 @@ end
 
 local form = { load = states.load_other, write = write }
 
+-- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
+-- state after it, and the position of this state, or nil if the override is broken.
+local function part(value)
+  local ends, expiry, length, at = string.match(value, PART)
+  if not ends or ends + expiry >= numbers.MOST then return nil end
+  local text = string.sub(value, at, at + length - 1)
+  local limit = #text == length + 0 and overrides.limit(text)
+  if not limit or limit.lease then return nil end
+  return limit, text, ends + 0, expiry + 0, at + length
+end
+
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
 -- bytes of the state after the override, and whether these bytes are the whole state. If the value is
 -- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
 -- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
-  local ends, expiry, length, at = string.match(value, PART)
-  ends, expiry, length = numbers.parse_digits(ends), numbers.parse_digits(expiry), numbers.parse_digits(length)
-  if not (ends and expiry and length) then return nil end
-  local text = string.sub(value, at, at + length - 1)
-  local limit = #text == length and overrides.limit(text)
-  if not limit or limit.lease then return nil end
+  local limit, text, ends, expiry, at = part(value)
+  if not limit then return nil end
   return {
-    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, limit = limit, text = text, ends = ends,
-    from = from + at + length - 1, expiry = expiry, left = expiry - clock.ms(),
-  }, string.sub(value, at + length), #value <= LAST
+    algorithm = limit.algorithm, size = limit.size, capacity = limit.capacity, form = form, probe = limits.unprobed, limit = limit, text = text, ends = ends,
+    from = from + at - 1, expiry = expiry, left = expiry - clock.ms(),
+  }, string.sub(value, at), #value <= LAST
+end
+
+-- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
+-- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
+-- key's PTTL, or nil.
+function overrides.probe(key, value, left)
+  local limit, text, ends, expiry, at = part(value)
+  if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
+  local now = clock.ms()
+  if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
+  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
+  if not debt then return nil end
+  local room = rate.full - debt
+  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
+end
+
+-- commit takes units from a key that probe has read, as the function commit of a limit does.
+function overrides.commit(key, limit, units, debt, ends, text)
+  local rate = limit.rate
+  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
+  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
 end
 
 -- active returns the override in the result of states.look, if it has not ended.

@@ -70,19 +70,12 @@ function contents.duration(text, what)
   return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
 end
 
--- blocked_until returns the end of a key's block in ms since the epoch, or 0 if there is none. The
--- block may have ended.
-local function blocked_until(key, content)
-  if content.leases then return leases.blocked_until(key) end
-  return content.from > 0 and tonumber(string.match(redis.call('GETRANGE', key, '0', '31'), '%d+')) or 0
-end
-
 -- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
 -- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
 -- override. If the state, the block and the override all end by the current millisecond, put deletes
 -- the key, because Valkey would delete it at once.
 function contents.put(key, content, blocked, override)
-  blocked = blocked or blocked_until(key, content)
+  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end

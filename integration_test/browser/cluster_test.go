@@ -98,7 +98,7 @@ func TestCluster(t *testing.T) {
 	s.serve(url, "--policies", file)
 	p := s.open(1060, 900, "light")
 
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs[:1]})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs[:1], ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	limiter := redistest.Must[*client.Client](t)(client.New(rdb, client.WithTimeout(longest)))
 	all := sources()

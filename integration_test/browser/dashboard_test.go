@@ -117,7 +117,7 @@ func (s *site) serve(url string, flags ...string) {
 // client returns a client for the server. It is closed after the test.
 func (s *site) client() *client.Client {
 	s.t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: s.srv.Addr(), ContextTimeoutEnabled: true})
 	s.t.Cleanup(func() { _ = rdb.Close() })
 	c := redistest.Must[*client.Client](s.t)(client.New(rdb, client.WithTimeout(longest)))
 	return c

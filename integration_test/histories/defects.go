@@ -15,21 +15,19 @@ type Defect struct {
 // Defects are changes that tests of the checker make.
 var Defects = []Defect{
 	{"a unit lost", `string.format('token_bucket:%d:%d', tokens, added)`, `string.format('token_bucket:%d:%d', tokens + 1, added)`},
-	{"a denial that writes", `  if not denies and cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', tokens, added)`, `  if cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', denies and tokens > 0 and tokens - 1 or tokens, added)`},
+	{"a denial that writes", `    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    return answer(limit.calls, 0,`, `    local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
+    if free > 0 then limit.commit(key, limit, 1, a, b, c) end
+    return answer(limit.calls, 0,`},
 	{"a retry counted twice", `if charged and request_key then`, `if charged and request_key and cost ~= 1 then`},
-	{"a wait 1 ms early", `if cost <= capacity then retry = ceil(-room, ticks) else`, `if cost <= capacity then retry = ceil(-room, ticks) - 1 else`},
-	{"a shadow charged", `local changes = ENFORCED.charged or request.groups and verb == 'refund'`, `local changes = ENFORCED.charged or request.groups
-  for _, group in ipairs(request.groups or {}) do
-    group.charged = not group.denies
-  end`},
+	{"a wait 1 ms early", `-1 or ceil(debt + cost * rate.interval - rate.full, ticks)`, `-1 or ceil(debt + cost * rate.interval - rate.full, ticks) - 1`},
+	{"a shadow charged", `group.charged = not group.denies and (ENFORCED.charged or verb == 'refund')`, `group.charged = not group.denies`},
 	{"a lease too many", `if free > 0 then return keep(`, `if free >= 0 then return keep(`},
 	{"a stale override", `return override and override.ends > clock.ms() and override or nil`, `return override and override.ends > clock.ms() - 500 and override or nil`},
 	{"a refund twice", `if request_key and gives_back then`, `if request_key and gives_back and request.count > 1 then`},
 	{"a block ignored", `elseif set.blocked > 0 and not renews then`, `elseif set.blocked > 1000 and not renews then`},
 	{"a block that EXTEND shortens", `if not extend or content.blocked < ms then`, `if true then`},
-	{"UPTO one too many", `fits = math.min(fits, list[i].cost, math.max(0, list[i].free))`, `fits = math.min(fits, list[i].cost, math.max(0, list[i].free + 1))`},
+	{"UPTO one too many", `fits = math.min(fits, costs[i], math.max(0, rooms[i]))`, `fits = math.min(fits, costs[i], math.max(0, rooms[i] + 1))`},
 	{"FORCE without debt", `algorithm.charge(state, math.min(units, algorithm.spare(state)))`, `algorithm.charge(state, math.min(units, math.max(0, state.free)))`},
 	{"a denial tracked as allowed", `if usage_key then tracking.note(usage_key, passes,`, `if usage_key then tracking.note(usage_key, true,`},
 }

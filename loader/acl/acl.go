@@ -120,26 +120,18 @@ func Rules(library string, access Access, keys string, cluster bool) ([]string, 
 			rules = append(rules, "+fcall_ro|"+function)
 		}
 	}
-	commands := callsOf(library)
+	var commands []string // that the library calls, in lower case
+	for _, m := range innerCall.FindAllStringSubmatch(library, -1) {
+		commands = append(commands, strings.ToLower(m[1]))
+	}
 	if access == Operator {
 		commands = append(commands, listing...)
-		slices.Sort(commands)
-		commands = slices.Compact(commands)
 	}
-	for _, command := range commands {
+	slices.Sort(commands)
+	for _, command := range slices.Compact(commands) {
 		if access != Peeker || readers[command] {
 			rules = append(rules, "+"+command)
 		}
 	}
 	return rules, nil
-}
-
-// callsOf lists the commands that a library calls, in lower case.
-func callsOf(code string) []string {
-	var names []string
-	for _, m := range innerCall.FindAllStringSubmatch(code, -1) {
-		names = append(names, strings.ToLower(m[1]))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

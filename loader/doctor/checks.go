@@ -30,17 +30,14 @@ func (x *examination) library(ctx context.Context, c *nodes.Conn, source string)
 		return
 	}
 	reply, err := c.Do(ctx, "FCALL_RO", functions.Name+"_info", 0)
-	if err != nil {
-		if nodes.CodeOf(err) == "NOPERM" {
-			x.skip("whether the library responds", c.Address(), "grant +fcall_ro|"+functions.Name+"_info")
-			return
-		}
-		err = c.Failure(step, err)
-	} else if _, speaks := respmap.Of(reply)["contract"].(int64); !speaks {
-		err = c.Garbage(step, reply)
-	}
-	if err != nil {
-		x.failed("library", err, undecided)
+	_, speaks := respmap.Of(reply)["contract"].(int64)
+	switch {
+	case nodes.CodeOf(err) == "NOPERM":
+		x.skip("whether the library responds", c.Address(), "grant +fcall_ro|"+functions.Name+"_info")
+	case err != nil:
+		x.failed("library", c.Failure(step, err), undecided)
+	case !speaks:
+		x.failed("library", c.Garbage(step, reply), undecided)
 	}
 }
 

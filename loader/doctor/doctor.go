@@ -131,16 +131,6 @@ type patient struct {
 	nodes.About
 	info    map[string]string // the reply to INFO, or nil
 	library *string           // the source code of its library, "" if there is none, or nil if it could not be read
-
-	embedded bool // whether it is a server of package embedded
-}
-
-// source returns the source code of the node's library, or "" if there is none or it is not known.
-func (p patient) source() string {
-	if p.library == nil {
-		return ""
-	}
-	return *p.library
 }
 
 // clockReading is how far a node's clock is ahead of this machine's clock, and the maximum error of
@@ -202,12 +192,8 @@ func (x *examination) diagnosis() Diagnosis {
 		})
 		if i < 0 {
 			d.Findings = append(d.Findings, f)
-			continue
-		}
-		for _, addr := range f.Addrs {
-			if !slices.Contains(d.Findings[i].Addrs, addr) {
-				d.Findings[i].Addrs = append(d.Findings[i].Addrs, addr)
-			}
+		} else {
+			d.Findings[i].Addrs = slices.Compact(append(d.Findings[i].Addrs, f.Addrs...))
 		}
 	}
 	slices.SortStableFunc(x.Unchecked, func(a, b Unchecked) int {
@@ -216,8 +202,8 @@ func (x *examination) diagnosis() Diagnosis {
 	for _, u := range x.Unchecked {
 		if i := slices.IndexFunc(d.Unchecked, func(other Unchecked) bool { return u.What == other.What && u.Why == other.Why }); i < 0 {
 			d.Unchecked = append(d.Unchecked, u)
-		} else if !slices.Contains(d.Unchecked[i].Addrs, u.Addrs[0]) {
-			d.Unchecked[i].Addrs = append(d.Unchecked[i].Addrs, u.Addrs...)
+		} else {
+			d.Unchecked[i].Addrs = slices.Compact(append(d.Unchecked[i].Addrs, u.Addrs...))
 		}
 	}
 	return d
@@ -266,17 +252,19 @@ func (x *examination) primary(ctx context.Context, c *nodes.Conn, listed nodes.S
 	if !ok {
 		return
 	}
-	if p.Replica {
+	switch {
+	case p.Replica:
 		x.failed("writes", c.ReadOnly(c.PrimaryOf(ctx), nil), "a decision is a write, and a replica accepts none")
-	} else if body := text.Body(p.source()); body != "" {
+	case p.library == nil: // unread has said why
+	case text.Body(*p.library) == "":
+		x.find("library", c.Address(), nodes.ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
+	default:
+		found := text.Describe(text.Body(*p.library))
 		x.mu.Lock()
-		found := text.Describe(body)
 		x.holds[found.Digest] = append(x.holds[found.Digest], c.Address()+" ("+found.String()+")")
 		x.mu.Unlock()
-	} else if p.library != nil {
-		x.find("library", c.Address(), nodes.ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
 	}
-	if p.embedded {
+	if p.info["os"] == "embedded" {
 		return
 	}
 	reply, err := c.Do(ctx, "ROLE")
@@ -336,7 +324,7 @@ func (x *examination) node(ctx context.Context, c *nodes.Conn) (patient, bool) {
 	x.mu.Lock()
 	x.Nodes = append(x.Nodes, c.Address())
 	x.mu.Unlock()
-	if err := c.CheckEngine(ctx, p.About); errors.Is(err, nodes.ErrNoFunctions) || errors.Is(err, nodes.ErrNoFunctions) {
+	if err := c.CheckEngine(ctx, p.About); errors.Is(err, nodes.ErrNoFunctions) {
 		x.failed("functions", err, undecided)
 		return p, false
 	} else if err != nil && !x.unread(c, "the functions", "FUNCTION STATS", "+function|stats", err) {
@@ -363,12 +351,11 @@ func (x *examination) node(ctx context.Context, c *nodes.Conn) (patient, bool) {
 		return p, x.unread(c, "memory, persistence and replicas", "INFO", "+info", err)
 	}
 	m := nodes.Info(reply)
-	if len(m) == 0 {
+	if p.info = m; len(m) == 0 {
 		x.failed("reach", c.Garbage("INFO", reply), unreached)
 		return p, false
 	}
-	p.info = m
-	if p.embedded = m["os"] == "embedded"; p.embedded {
+	if m["os"] == "embedded" {
 		x.skip("memory, persistence and replicas", c.Address(), "it is an embedded server, which keeps everything in its process")
 		return p, true
 	}

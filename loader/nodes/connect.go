@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -28,67 +29,40 @@ type Origin struct {
 	make    func(*redis.Options) *redis.Client
 }
 
+// shared are the fields of redis.Options that an Origin takes from a client, if its options have them.
+var shared = []string{"Network", "ClientName", "Dialer", "OnConnect", "Username", "Password", "CredentialsProvider",
+	"CredentialsProviderContext", "StreamingCredentialsProvider", "DB", "TLSConfig", "ConnMaxLifetime"}
+
 // Of returns the Origin of the servers that rdb points to. rdb is a *redis.Client, a
 // *redis.ClusterClient or a *redis.Ring. Of sends nothing, and rdb itself is neither used nor closed.
 func Of(rdb redis.UniversalClient) (Origin, error) {
 	var o Origin
+	var of any
 	switch c := rdb.(type) {
 	case nil:
 		return o, errors.New("the Redis client is nil; pass one made with redis.NewClient or redis.NewClusterClient")
 	case *redis.Client:
-		o = ofClient(c.Options())
+		of = c.Options()
+		o.addrs, o.make = []string{c.Options().Addr}, redis.NewClient
 	case *redis.ClusterClient:
-		o = ofCluster(c.Options())
+		of = c.Options()
+		o.addrs, o.make, o.slots = c.Options().Addrs, c.Options().NewClient, c.Options().ClusterSlots
 	case *redis.Ring:
-		o = ofRing(c.Options())
+		of = c.Options()
+		o.addrs, o.make, o.servers = slices.Sorted(maps.Values(c.Options().Addrs)), c.Options().NewClient, true
 	default:
 		return o, fmt.Errorf("a %T does not say how to reach each server; pass a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
 	}
 	if len(o.addrs) == 0 && o.slots == nil {
 		return o, errors.New("the Redis client has no address; give it one")
 	}
+	from, to := reflect.ValueOf(of).Elem(), reflect.ValueOf(&o.options).Elem()
+	for _, name := range shared {
+		if field := from.FieldByName(name); field.IsValid() {
+			to.FieldByName(name).Set(field)
+		}
+	}
 	return o, nil
-}
-
-func ofClient(o *redis.Options) Origin {
-	return Origin{
-		addrs: []string{o.Addr},
-		make:  redis.NewClient,
-		options: redis.Options{
-			Network: o.Network, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
-			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
-			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			DB: o.DB, TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
-		},
-	}
-}
-
-func ofCluster(o *redis.ClusterOptions) Origin {
-	return Origin{
-		addrs: o.Addrs,
-		slots: o.ClusterSlots,
-		make:  o.NewClient,
-		options: redis.Options{
-			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
-			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
-			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
-		},
-	}
-}
-
-func ofRing(o *redis.RingOptions) Origin {
-	return Origin{
-		addrs:   slices.Sorted(maps.Values(o.Addrs)),
-		servers: true,
-		make:    o.NewClient,
-		options: redis.Options{
-			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
-			Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
-			CredentialsProviderContext: o.CredentialsProviderContext, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-			DB: o.DB, TLSConfig: o.TLSConfig, ConnMaxLifetime: o.ConnMaxLifetime,
-		},
-	}
 }
 
 // Conn is a connection to one server.
@@ -148,8 +122,6 @@ func (p *Pool) open(addr string) *Conn {
 	c.rdb = p.origin.make(&opt)
 	return c
 }
-
-func (c *Conn) close() { _ = c.rdb.Close() }
 
 // Address returns the address of the node, as it appears in reports.
 func (c *Conn) Address() string {

@@ -122,12 +122,10 @@ func (c *Conn) Failure(step string, err error) *Error {
 		return e
 	case "OOM":
 		return c.Fail(step, ErrNotWritable, err, "raise its maxmemory or free memory"+again, "is out of memory and accepts no library")
-	case "MISCONF", "NOREPLICAS":
-		remedy := "see its log: it cannot write to its disk"
-		if CodeOf(err) == "NOREPLICAS" {
-			remedy = "start its replicas, or lower its min-replicas-to-write"
-		}
-		return c.Fail(step, ErrNotWritable, err, remedy+again, "accepts no writes now (%s)", ReplyText(err))
+	case "MISCONF":
+		return c.Fail(step, ErrNotWritable, err, "see its log: it cannot write to its disk"+again, "accepts no writes now (%s)", ReplyText(err))
+	case "NOREPLICAS":
+		return c.Fail(step, ErrNotWritable, err, "start its replicas, or lower its min-replicas-to-write"+again, "accepts no writes now (%s)", ReplyText(err))
 	case "BUSY":
 		return c.Fail(step, ErrNotWritable, err, "wait for it, or end it with FUNCTION KILL or SCRIPT KILL"+again, "is busy with a script")
 	case "LOADING":
@@ -147,13 +145,6 @@ func (c *Conn) unreachable(step string, err error) *Error {
 	d := dialing.New(c.Address(), err, c.tls, c.timeout, "check the address and that the server runs")
 	e.Problem, e.Remedy, e.Err = d.Problem, d.Remedy, d
 	return e
-}
-
-func (c *Conn) noFunctions(a About, err error) *Error {
-	if a.mode == "sentinel" {
-		return c.Fail("FUNCTION STATS", ErrSentinel, err, "pass a client made with redis.NewFailoverClient and its MasterName, or connect to the primary", "is a Sentinel, which holds no data")
-	}
-	return c.Fail("FUNCTION STATS", ErrNoFunctions, err, "use Redis 7.0 or later, or Valkey", "runs %s %s, which has no functions", a.Engine, a.Version)
 }
 
 // ReadOnly returns the error for a node that is a replica.

@@ -29,12 +29,7 @@ func (c *Conn) Identify(ctx context.Context) (About, error) {
 			return About{}, c.Garbage("HELLO", reply)
 		}
 		role := stringOf(m, "role")
-		return About{
-			Engine:  stringOf(m, "server"),
-			Version: stringOf(m, "version"),
-			mode:    stringOf(m, "mode"),
-			Replica: role == "replica" || role == "slave",
-		}, nil
+		return About{stringOf(m, "server"), stringOf(m, "version"), stringOf(m, "mode"), role == "replica" || role == "slave"}, nil
 	case CodeOf(err) != "ERR": // a server without HELLO replies ERR
 		return About{}, c.Failure("HELLO", err)
 	}
@@ -56,23 +51,26 @@ func (c *Conn) Identify(ctx context.Context) (About, error) {
 // CheckEngine checks that the server has functions, and Lua to run them. It does not check the
 // version.
 func (c *Conn) CheckEngine(ctx context.Context, a About) error {
+	const step = "FUNCTION STATS"
 	reply, err := c.Do(ctx, "FUNCTION", "STATS")
-	if err != nil {
-		if IsReply(err, "ERR unknown command") {
-			return c.noFunctions(a, err)
-		}
-		return c.Failure("FUNCTION STATS", err)
+	switch {
+	case IsReply(err, "ERR unknown command") && a.mode == "sentinel":
+		return c.Fail(step, ErrSentinel, err, "pass a client made with redis.NewFailoverClient and its MasterName, or connect to the primary", "is a Sentinel, which holds no data")
+	case IsReply(err, "ERR unknown command"):
+		return c.Fail(step, ErrNoFunctions, err, "use Redis 7.0 or later, or Valkey", "runs %s %s, which has no functions", a.Engine, a.Version)
+	case err != nil:
+		return c.Failure(step, err)
 	}
 	engines := respmap.Of(respmap.Of(reply)["engines"])
 	if engines == nil {
-		return c.Garbage("FUNCTION STATS", reply)
+		return c.Garbage(step, reply)
 	}
 	for name := range engines {
 		if strings.EqualFold(name, "LUA") {
 			return nil
 		}
 	}
-	return c.Fail("FUNCTION STATS", ErrNoFunctions, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.Engine, a.Version)
+	return c.Fail(step, ErrNoFunctions, nil, "load the server's Lua module, or use a server with Lua built in", "runs %s %s without its Lua engine", a.Engine, a.Version)
 }
 
 // Library is a library on a node, as FUNCTION LIST describes it.

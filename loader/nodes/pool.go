@@ -44,7 +44,7 @@ func (p *Pool) Drop(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.conns[addr]; c != nil {
-		c.close()
+		_ = c.rdb.Close()
 		delete(p.conns, addr)
 	}
 }
@@ -65,7 +65,7 @@ func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
-		c.close()
+		_ = c.rdb.Close()
 	}
 	clear(p.conns)
 }

@@ -203,7 +203,7 @@ func higher(list []Part, part Part) []Part {
 
 // isKnown reports whether the call has read or written each part of a text, or a newer version of it.
 func (c *call) isKnown(t map[string]Part) bool {
-	if same(t, c.number.Text) || c.undo != nil && same(t, c.undo.Text) {
+	if maps.Equal(t, c.number.Text) || c.undo != nil && maps.Equal(t, c.undo.Text) {
 		return true
 	}
 	for namespace, part := range t {
@@ -213,15 +213,6 @@ func (c *call) isKnown(t map[string]Part) bool {
 		}
 	}
 	return true
-}
-
-func same(a, b map[string]Part) bool {
-	for namespace, part := range a {
-		if part != b[namespace] {
-			return false
-		}
-	}
-	return len(a) == len(b)
 }
 
 // write checks a write, by the rules 7, 9 and 10.
@@ -237,9 +228,9 @@ func (c *call) write(n *node, s Step) error {
 		return broken(ruleFence, "a name is written twice")
 	case n.fenced[s.Name]:
 		return broken(ruleFence, "a name is written after its fence")
-	case s.Name == c.token && !same(s.Text, c.number.Text):
+	case s.Name == c.token && !maps.Equal(s.Text, c.number.Text):
 		return broken(ruleText, "another text is written")
-	case s.Name == c.token+UndoSuffix && (c.undo == nil || !same(s.Text, c.undo.Text)):
+	case s.Name == c.token+UndoSuffix && (c.undo == nil || !maps.Equal(s.Text, c.undo.Text)):
 		return broken(ruleUndo, "another text is written by the undo")
 	case s.Name == c.token+UndoSuffix && !n.fenced[c.token]:
 		return broken(ruleUndo, "the undo writes without a fence")

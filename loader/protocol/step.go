@@ -58,7 +58,7 @@ type Step struct {
 	Outcome string          `json:"outcome,omitempty"`
 }
 
-// Part identifies a part of a text. Value and Replaced are digests, or "".
+// Part identifies a part of a text. Value and Replaced are digests of sorted values, or "".
 type Part struct {
 	Number   int64  `json:"number"`
 	Value    string `json:"value,omitempty"`
@@ -70,7 +70,7 @@ type Part struct {
 func Of(t text.Text) map[string]Part {
 	parts := map[string]Part{}
 	for namespace, p := range t.Parts {
-		parts[namespace] = Part{p.Number, p.Digest(), (text.Part{Value: p.Replaced}).Digest(), functions.Digest(p.ID())[:16]}
+		parts[namespace] = Part{p.Number, text.Digest(text.Sorted(p.Value)), text.Digest(text.Sorted(p.Replaced)), functions.Digest(p.ID())[:16]}
 	}
 	return parts
 }

@@ -25,10 +25,10 @@ func TestCompareWithoutNumbers(t *testing.T) {
 		}
 	}
 	other := strings.Replace(small, "000000000000", "111111111111", 1)
-	if Compare(Part{Value: small}, Part{Value: other}) != 0 || (Part{Value: small}).ID() != (Part{Value: other}).ID() || (Part{Value: small}).Digest() != (Part{Value: other}).Digest() {
+	if Compare(Part{Value: small}, Part{Value: other}) != 0 || (Part{Value: small}).ID() != (Part{Value: other}).ID() || Digest(small) != Digest(other) {
 		t.Error("the build ID counts")
 	}
-	if a, b := (Part{Value: small}), (Part{Value: small + "a"}); a.ID() == b.ID() || a.Digest() == b.Digest() || (Part{}).Digest() != "" {
+	if a, b := (Part{Value: small}), (Part{Value: small + "a"}); a.ID() == b.ID() || Digest(a.Value) == Digest(b.Value) || Digest("") != "" {
 		t.Error("an ID or a digest is not that of the value")
 	}
 }
@@ -36,11 +36,8 @@ func TestCompareWithoutNumbers(t *testing.T) {
 // TestPartsThatAreNotThere checks that a part without number and value is like none.
 func TestPartsThatAreNotThere(t *testing.T) {
 	nothing := Text{Parts: map[string]Part{"a": {}}}
-	if joined := Join(Text{}, nothing); !nothing.Empty() || len(joined.Parts) > 0 || !Equal(nothing, Text{}) {
+	if joined := Join(Text{}, nothing); len(joined.Parts) > 0 || !Equal(nothing, Text{}) {
 		t.Errorf("%+v", joined)
-	}
-	if whole := (Text{}).With(map[string]Part{"a": {Number: 1}}); whole.Empty() {
-		t.Error("a tombstone is nothing")
 	}
 	// A body without namespaces is the value byte for byte, even if its build ID is not that of Rebuild.
 	if got, err := Parse(small); err != nil || got.Parts[""].Value != small || len(got.Parts) != 1 {

@@ -137,7 +137,7 @@ func Parse(source string) (Text, error) {
 	}
 	for line, r := range records {
 		value := found[r.Namespace]
-		if r.Digest != digest(value) {
+		if r.Digest != Digest(value) {
 			continue // the value was edited, or lost: it has the number 0
 		}
 		replaced, err := apply(value, r.replaced)
@@ -284,25 +284,17 @@ func checkNumber(n int64) error {
 }
 
 func encode(r record) string {
-	text, err := json.Marshal(r)
-	if err != nil {
-		panic("text: a record that JSON cannot represent: " + err.Error()) // a record has only strings, numbers and booleans
-	}
-	return pack(string(text) + "\n" + r.replaced)
+	return pack(string(marshal(r)) + "\n" + r.replaced)
 }
 
 func pack(text string) string {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)
-	if err == nil {
-		_, err = io.WriteString(w, text)
-	}
-	if err == nil {
-		err = w.Close()
-	}
 	if err != nil {
-		panic("text: cannot compress: " + err.Error()) // a valid level, and a bytes.Buffer does not fail
+		panic("text: cannot compress: " + err.Error()) // the level is valid
 	}
+	_, _ = io.WriteString(w, text) // a bytes.Buffer does not fail
+	_ = w.Close()
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 

@@ -106,23 +106,17 @@ func Bodies(code string) map[string]string {
 // Sources returns a library's source files, without those that register a function, and without the
 // version and the policies.
 func Sources(code string) map[string]string {
+	if without, err := functions.Rebuild(code, nil); err == nil {
+		code = without
+	}
 	found := files(code)
 	maps.DeleteFunc(found, func(name, body string) bool {
 		return name == "" || len(Functions(body)) > 0
 	})
 	for name, body := range found {
 		if strings.Contains(body, "local BUILD_ID = ") {
-			body = versionLine.ReplaceAllString(body, "")
-			body = buildIDLine.ReplaceAllString(body, "")
+			found[name] = buildIDLine.ReplaceAllString(versionLine.ReplaceAllString(body, ""), "")
 		}
-		if begin, rest, ok := strings.Cut(body, "\nlocal POLICIES = {"); ok {
-			if _, end, ok := strings.Cut("\n"+rest, "\n}\n"); ok {
-				body = begin + end
-			} else if _, end, ok := strings.Cut(rest, "}\n"); ok {
-				body = begin + end
-			}
-		}
-		found[name] = body
 	}
 	return found
 }

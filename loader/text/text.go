@@ -108,35 +108,17 @@ func Within(a, b Text) bool {
 // Equal reports whether a and b have the same parts.
 func Equal(a, b Text) bool { return Within(a, b) && Within(b, a) }
 
-// Empty reports whether the text has neither a value nor a tombstone.
-func (t Text) Empty() bool {
-	for _, part := range t.Parts {
-		if Compare(part, Part{}) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // With returns t with other parts.
 func (t Text) With(parts map[string]Part) Text {
-	next := Text{Parts: maps.Clone(t.Parts), Highest: t.Highest}
-	if next.Parts == nil {
-		next.Parts = map[string]Part{}
-	}
+	next := Join(t, Text{})
 	for namespace, part := range parts {
-		next.Parts[namespace] = part.sealed(namespace)
+		if part.Number > 0 {
+			part.line = encode(record{namespace, part.Number, Digest(part.Value), part.Log, difference(part.Value, part.Replaced)})
+		}
+		next.Parts[namespace] = part
 		next.Highest = max(next.Highest, part.Number)
 	}
 	return next
-}
-
-// sealed returns the part as it is after a text with it was written and read.
-func (p Part) sealed(namespace string) Part {
-	if p.Number > 0 {
-		p.line = encode(record{namespace, p.Number, digest(p.Value), p.Log, difference(p.Value, p.Replaced)})
-	}
-	return p
 }
 
 // Namespaces returns the namespaces of the parts, sorted.
@@ -155,17 +137,22 @@ func Policies(value string) ([]functions.Policy, error) {
 	return list, nil
 }
 
+// marshal returns v as JSON. v has only strings, numbers and booleans.
+func marshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("text: a value that JSON cannot represent: " + err.Error())
+	}
+	return text
+}
+
 // ValueOf returns the value of a namespace other than "" that has the policies.
 func ValueOf(policies []functions.Policy) string {
 	sorted := slices.Clone(policies)
 	slices.SortFunc(sorted, func(a, b functions.Policy) int { return cmp.Compare(a.Name, b.Name) })
 	var b strings.Builder
 	for _, p := range sorted {
-		line, err := json.Marshal(p)
-		if err != nil {
-			panic("text: a policy that JSON cannot represent: " + err.Error()) // a Policy has only strings, numbers and booleans
-		}
-		b.Write(line)
+		b.Write(marshal(p))
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -195,6 +182,21 @@ func (t Text) Body() (string, error) {
 		return "", err
 	}
 	return functions.Rebuild(code, append(own, policies...))
+}
+
+// Sorted returns the code with its policies in the order and form in which Body writes them if there are
+// namespaces. A digest does not tell the two apart by their build IDs, so Sorted returns the code itself
+// if they differ in nothing else, or if it cannot take policies.
+func Sorted(code string) string {
+	own, err := functions.ReadPolicies(code)
+	if err != nil {
+		return code
+	}
+	sorted, err := functions.Rebuild(code, own)
+	if err != nil || Digest(sorted) == Digest(code) {
+		return code
+	}
+	return sorted
 }
 
 // split returns the values of a body by namespace.
@@ -231,8 +233,8 @@ func split(body string) (map[string]string, error) {
 // cannot parse.
 var namespaced = regexp.MustCompile(`(?m)^\s*\[['"][a-z0-9_.-]+/`)
 
-// digest returns the digest of a value.
-func digest(value string) string {
+// Digest returns the digest of a part's value, or "" for a tombstone.
+func Digest(value string) string {
 	if value == "" {
 		return ""
 	}
@@ -255,6 +257,3 @@ func withoutBuildID(value string) string {
 
 // ID returns a text that is equal for equal parts.
 func (p Part) ID() string { return p.line + "\n" + withoutBuildID(p.Value) }
-
-// Digest returns the digest of a part's value, or "" for a tombstone.
-func (p Part) Digest() string { return digest(p.Value) }

@@ -8,6 +8,7 @@ import (
 const (
 	minuteMS = 60000
 	dayMS    = 86400000
+	keptMS   = dayMS + minuteMS
 )
 
 type usage struct {
@@ -22,6 +23,7 @@ func within(minute, ms int64) bool { return minute <= ms && minute > ms-ms%minut
 
 func (m *Model) track(key string, allowed bool, cost int64) {
 	now := m.ms()
+	until := m.keys[key].until
 	u, ok := m.keys[key].holds.(*usage)
 	if !ok {
 		u = &usage{first: now, minutes: map[int64][2]int64{}}
@@ -39,8 +41,9 @@ func (m *Model) track(key string, allowed bool, cost int64) {
 	u.minutes[now-now%minuteMS] = minute
 	if minute[0]+minute[1] == 1 { // the first call of the minute
 		maps.DeleteFunc(u.minutes, func(start int64, _ [2]int64) bool { return !within(start, now) })
+		until = now + keptMS
 	}
-	m.put(key, u, now+dayMS)
+	m.put(key, u, until)
 }
 
 func (m *Model) usage(key string) (any, string) {

@@ -89,7 +89,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("the picture does not show %q three times", got)
 	}
 	var first int
-	scan(t, "client/repeat.go", `pauses = \[...\]time.Duration\{(\d+) \* time.Millisecond`, &first)
+	scan(t, "client/again.go", `pauses = \[...\]time.Duration\{(\d+) \* time.Millisecond`, &first)
 	shows(t, once, fmt.Sprintf("waits for %d to %d ms", first/2, first))
 }
 

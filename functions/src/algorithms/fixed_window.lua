@@ -1,7 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
--- describes the periods of the calendar. Times are in whole milliseconds. The function decide opens
--- the windows of calls with one key, and the function open those of all other calls.
+-- describes the periods of the calendar. Times are in whole milliseconds. The function probe opens
+-- the windows of most calls, and the function open those of states.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        "400" and the count in 16 digits; the window's end is the expiry
@@ -99,31 +99,37 @@ local function convert(value, expiry) return string.format('%d:%d', marked_count
 
 ------------------------------------------------------------------- one rate: the value is the mark and the count
 
--- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key instead if the
--- cost is 0, if the key holds anything but a count, or if the time left is not from 1 ms to the
--- period.
-local function decide(key, limit, cost)
-  local rate, capacity = limit.rate, limit.capacity
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the count and the ms that the window
+-- stays open.
+local function probe(key, limit, _, now)
   local value = redis.pcall('GETRANGE', key, '0', '511')
-  local count = value == '' and 0 or type(value) == 'string' and marked_count(value)
-  if not count or cost == 0 then return decisions.one_key(key, limit, cost, value) end
-  local left = count > 0 and redis.call('PTTL', key) or length(rate)
-  if left <= 0 or left > rate.period then return decisions.one_key(key, limit, cost) end
-  local free = capacity - count
-  if cost > free then
-    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or left, count > 0 and left or 0)
+  if value == '' then return limit.capacity, 0, length(limit.rate) end
+  local count = type(value) == 'string' and marked_count(value)
+  if not count then return nil, value end
+  local left = now and redis.call('PEXPIRETIME', key) - now or redis.call('PTTL', key)
+  if left <= 0 or left > limit.rate.period then return nil end
+  local free = limit.capacity - count
+  return free > 0 and free or 0, count, left
+end
+
+local function commit(key, limit, units, count, left, _, now)
+  if not key then
+    return left, 0
+  elseif count > 0 then
+    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units)) -- the sum is at most 4 * 10^18 + capacity
+    return left, 0
   end
-  if count > 0 then
-    redis.call('INCRBY', key, cost == 1 and '1' or numbers.argument(cost)) -- the sum is at most 4 * 10^18 + capacity
-    return decisions.answer(1, capacity, free - cost, 0, left)
-  end
-  value = cost == 1 and ONE or string.format(FORMAT, cost)
-  if rate.align then
+  local value = units == 1 and ONE or string.format(FORMAT, units)
+  if now or limit.rate.align then
     states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
   else
     redis.call('PSETEX', key, numbers.argument(left), value)
   end
-  return decisions.answer(1, capacity, free - cost, 0, left)
+  return left, 0
+end
+
+local function waits(limit, cost, count, left)
+  return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
 local function load(key, limit, at, cost, head)
@@ -154,7 +160,7 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },

@@ -11,6 +11,8 @@
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
 --                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
 --                            src/35_packed.lua). The expiry is TAT, rounded up.
+-- k counts back from the expiry, which is rounded up so that no key expires before TAT, and on from the us, which
+-- are rounded down so that a TAT in whole us needs no k.
 -- A debt that FORCE has left above b*T ends with "-debt" in both.
 --
 -- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
@@ -44,7 +46,8 @@ end
 -- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
 -- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
 -- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
--- by the ticks of the bound.
+-- by the ticks of the bound. above is never 0: the upper bound would then be T itself, whose interval is
+-- larger than most, because divide could not handle it.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -68,8 +71,7 @@ end
 local function complete(limit)
   local rate = limit.rate
   if rate and rate.period >= rate.count and divide(rate, 1) then
-    limit.form, limit.decide = gcra_expiry.form, gcra_expiry.decide
-    return nil
+    return gcra_expiry.complete(limit)
   end
   for _, each in ipairs(limit.rates) do
     local wrong = not divide(each, 1000) and round(each) or nil

@@ -214,8 +214,8 @@ end
 
 ------------------------------------------------------------------- one rate: a log in a key of its own
 
-local function load(key, limit, at, cost)
-  local text = redis.pcall('GETRANGE', key, '0', LAST)
+local function load(key, limit, at, cost, head)
+  local text = head or redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then return packed.form.load_empty(limit, at) end
   local prefix, base, first, first_sum
   if type(text) == 'string' and #text >= #PREFIX + SHORTEST then
@@ -231,14 +231,67 @@ end
 
 local function write(key, limit, at)
   local state = states.list[at]
-  if state.skip ~= #PREFIX or not goes_on(state) then
-    packed.form.write(key, limit, at)
-  elseif #state.text == CHUNK then -- a shorter log is rewritten, because APPEND allocates twice the memory
+  if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
+    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+  else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
-  else
-    states.put(key, state.text .. state.added, expiry(state))
   end
+end
+
+local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
+
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the text, the first entry that counts
+-- and the time of the last one, 0 if none counts. If the log is long, has units later than now or is not one rate's log, its state is
+-- loaded.
+local function probe(key, limit)
+  local text, capacity = redis.pcall('GETRANGE', key, '0', LAST), limit.capacity
+  if text == '' then return capacity, text, 1, 0 end
+  local size = #text
+  local entries = (size - #PREFIX - BASE) / ENTRY
+  if entries < 1 or entries % 1 ~= 0 then return nil, text end
+  local prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
+  local last, sum = struct.unpack('>I7I5', text, size - ENTRY + 1)
+  local now, units, live = clock.us(), (sum - base) % SUMS, 1
+  local since, used = now - limit.rate.period * 1000, units
+  if prefix ~= PREFIX or base >= SUMS or first > last or last > now or (first_sum - base) % SUMS > units or units > LONGEST then
+    return nil, text
+  elseif last <= since then
+    live, used, last = entries + 1, 0, 0
+  elseif first <= since then
+    short.text, short.sum = text, sum
+    live = search(short, 2, entries, since, SUMS)
+    local _, before = entry(short, live - 1)
+    used = (sum - before) % SUMS
+    if used > units then return nil, text end
+  end
+  local free = capacity - used
+  return free > 0 and free or 0, text, live, last
+end
+
+local function commit(key, limit, units, text, live)
+  local rate, now, size = limit.rate, clock.us(), #text
+  if key and size == 0 then
+    states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
+  elseif key then
+    local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
+    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then -- see goes_on
+      text = PREFIX .. string.sub(text, ENTRY * live + 1) -- the sum before the first entry that counts, and what follows
+    end
+    states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))
+  end
+  return rate.period, 0
+end
+
+local function waits(limit, cost, text, live, last)
+  local size, capacity, retry, gone = #text, limit.capacity, 0, limit.rate.period * 1000 - clock.us()
+  if cost and cost > capacity then
+    retry = -1
+  elseif cost then
+    short.text, short.live, short.entries, short.sum = text, live, (size - #PREFIX - BASE) / ENTRY, struct.unpack('>I5', text, size - BASE + 1)
+    retry = clock.ceil_ms(leaving(short, capacity - cost) + gone)
+  end
+  return last > 0 and clock.ceil_ms(last + gone) or 0, retry
 end
 
 -------------------------------------------------------------------------------------------
@@ -258,6 +311,7 @@ algorithms.sliding_log = {
   shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
+  probe = probe, commit = commit, waits = waits,
   form = { load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save },
   spent = spent, head = CHUNK,
   charge = charge, refund = refund, spend = restart, spare = spare, reset = reset, wait = wait, read = read, save = save,

@@ -132,37 +132,50 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
-local denied = { counts = {} } -- the state that decide passes to wait() for a denied call; reused
-
--- decide implements limit.decide (see src/45_limits.lua). It calls decisions.one_key if the cost is 0,
--- if the rate has several buckets, or if the key holds another kind of state.
-local function decide(key, limit, cost)
-  if cost == 0 or limit.rate.buckets > 1 then return decisions.one_key(key, limit, cost) end
-  local value, now, rate = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), limit.rate
-  local width, capacity, count, before = rate.width, rate.capacity, 0, 0
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the counts of the current bucket and
+-- of the one before it, and the ms since the current bucket began. If the rate has several buckets, or the key holds
+-- another kind of state, the states are loaded.
+local function probe(key, limit)
+  local rate = limit.rate
+  if rate.buckets > 1 then return nil end
+  local value, now, width, count, before = redis.pcall('GETRANGE', key, '0', '511'), clock.ms(), rate.width, 0, 0
   local into = now % width
-  local current = (now - into) / width
   if value ~= '' then
     local stored, bucket, newest, older = string.match(type(value) == 'string' and value or '', TWO_COUNTS)
+    local current = (now - into) / width
     local age = current - (tonumber(bucket) or current + 1)
     newest, older = numbers.parse_digits(newest), older == '' and 0 or numbers.parse_digits(older)
-    if tonumber(stored) ~= width or age < 0 or not newest or not older then return decisions.one_key(key, limit, cost, value) end
+    if tonumber(stored) ~= width or age < 0 or not newest or not older then return nil, value end
     if age == 0 then
       count, before = newest, older
     elseif age == 1 then
       before = newest
     end
   end
-  local free = capacity - count - math.ceil(before * (width - into) / width)
+  local free = rate.capacity - count - math.ceil(before * (width - into) / width)
+  return free > 0 and free or 0, count, before, into
+end
+
+local function commit(key, limit, units, count, before, into)
+  local width, now = limit.rate.width, clock.ms()
   local full = 2 * width - into
-  if cost > free then
-    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
-    local left = count > 0 and full or before > 0 and full - width or 0
-    return decisions.answer(0, capacity, free > 0 and free or 0, cost > capacity and -1 or wait(denied, cost), left)
+  if key then
+    local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
+    states.put(key, string.format(text, width, (now - into) / width, count + units, before), now + full)
   end
-  local text = before > 0 and 'sliding_window:%d:%d:%d,%d' or 'sliding_window:%d:%d:%d'
-  states.put(key, string.format(text, width, current, count + cost, before), now + full)
-  return decisions.answer(1, capacity, free - cost, 0, full)
+  return full, 0
+end
+
+local denied = { counts = {} } -- the state that waits passes to wait(); reused
+
+local function waits(limit, cost, count, before, into)
+  local rate, ms = limit.rate, 0
+  local full = 2 * rate.width - into
+  if cost and cost <= rate.capacity then
+    denied.rate, denied.into, denied.counts[0], denied.counts[1] = rate, into, count, before
+    ms = wait(denied, cost)
+  end
+  return count > 0 and full or before > 0 and full - rate.width or 0, cost and cost > rate.capacity and -1 or ms
 end
 
 local function spent(key, from)
@@ -192,7 +205,7 @@ algorithms.sliding_window = {
   options = { buckets = numbers.positive_option },
   most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

@@ -96,29 +96,33 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- decide implements limit.decide (see src/45_limits.lua). If the key holds debt or the state of
--- another algorithm, or if the clock was set back, it calls decisions.one_key.
-local function decide(key, limit, cost)
+-- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the tokens and the time of the last
+-- addition. If the key holds debt or the state of another algorithm, or if the clock was set back, its states are
+-- loaded.
+local function probe(key, limit)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
-  local now, capacity = clock.us(), rate.capacity
-  local tokens, added = capacity, now
-  if value ~= '' then
-    tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
-    if not tokens or tokens + added >= numbers.MOST then return decisions.one_key(key, limit, cost, value) end
-    tokens, added = refill(rate, tokens + 0, added + 0, now)
-    if added > now then return decisions.one_key(key, limit, cost, value) end
-  end
-  local denies, retry = cost > tokens, 0
-  if denies then
-    retry = cost > capacity and -1 or clock.ceil_ms(added - now) + refill_ms(cost - tokens, rate)
-  else
-    tokens = tokens - cost
-  end
-  local refill_time = tokens < capacity and refill_ms(capacity - tokens, rate)
-  if not denies and cost > 0 then
-    states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time)
-  end
-  return decisions.answer(denies and 0 or 1, capacity, tokens, retry, refill_time and clock.ceil_ms(added - now) + refill_time or 0)
+  local now = clock.us()
+  if value == '' then return rate.capacity, rate.capacity, now end
+  local tokens, added = string.match(type(value) == 'string' and value or '', '^token_bucket:0*(%d+):0*(%d+)$')
+  if not tokens or tokens + added >= numbers.MOST then return nil, value end
+  tokens, added = refill(rate, tokens + 0, added + 0, now)
+  if added > now then return nil, value end
+  return tokens, tokens, added
+end
+
+local function commit(key, limit, units, tokens, added)
+  local rate = limit.rate
+  tokens = tokens - units
+  local refill_time = refill_ms(rate.capacity - tokens, rate)
+  if key then states.put(key, string.format('token_bucket:%d:%d', tokens, added), clock.ceil_ms(added) + refill_time) end
+  return clock.ceil_ms(added - clock.us()) + refill_time, 0
+end
+
+local function waits(limit, cost, tokens, added)
+  local rate = limit.rate
+  local capacity, gone, retry = rate.capacity, clock.ceil_ms(added - clock.us()), 0
+  if cost then retry = cost > capacity and -1 or gone + refill_ms(cost - tokens, rate) end
+  return tokens < capacity and gone + refill_ms(capacity - tokens, rate) or 0, retry
 end
 
 algorithms.token_bucket = {
@@ -126,7 +130,7 @@ algorithms.token_bucket = {
   prefix = PREFIX,
   shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
-  decide = decide,
+  probe = probe, commit = commit, waits = waits,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

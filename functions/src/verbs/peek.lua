@@ -10,9 +10,8 @@ local OPTIONS = { COST = true, UPTO = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
-    local reply = decisions.several(keys, args, 'charge', true)
-    if reply then return reply end
-    local request, err = requests.read(keys, args, OPTIONS)
+    local request, err = requests.plain(keys, args), nil
+    if not request then request, err = requests.read(keys, args, OPTIONS) end
     return err or (decisions.decide(keys, request, 'charge', true))
   end,
 }

@@ -10,8 +10,8 @@ local OPTIONS = { COST = true, ONCE = true, EACH = true }
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
   callback = function(keys, args)
-    local plain = decisions.several(keys, args, 'refund')
-    if plain then return plain end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'refund')) end
     local request, err = requests.read(keys, args, OPTIONS)
     if err then return err end
     local request_key = request.ONCE

@@ -4,7 +4,7 @@
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local LONGEST_KEY = requests.LONGEST_KEY
+local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
@@ -15,9 +15,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO or request.FORCE or request.EACH or request.groups) then
-    reply = limit.decide(keys[1], limit, cost)
-    passes = reply[1] == 1
+  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
@@ -28,30 +28,40 @@ local function decide_with_options(keys, request)
   return reply
 end
 
--- decide_with_usage handles the common call with a usage key: one limit and one unit.
-local function decide_with_usage(keys, limit)
-  local err = tracking.read(keys[2])
-  if err then return err end
-  local reply = limit.decide(keys[1], limit, 1)
-  if not reply.err then tracking.note(keys[2], reply[1] == 1, 1) end
-  return reply
+local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+
+-- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
+-- for any other call.
+local function direct(keys, args, limit)
+  local number, at, cost = #keys, 2, 1
+  if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
+  if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
+  local option, more = args[at], #args - at
+  if not limit.probe or not cost then
+    return nil
+  elseif number == 1 then
+    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    return nil
+  end
+  local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
+  if not ttl and (more ~= 0 or option ~= 'TRACK') or ttl and ttl > limits.LONGEST or keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
+  single.limits[1], single.costs[1], single.ttl, single.ONCE, single.TRACK = limit, cost, ttl, ttl and keys[2], not ttl and keys[2]
+  return decide_with_options(keys, single)
 end
 
 redis.register_function{
   function_name = 'ratelimit_take', description = 'Decides whether a call may pass, and charges it if so: all limits or none.',
   callback = function(keys, args)
     clock.now = nil
-    local limit, words = limits.known[args[1]], #args
-    if limit and limit.decide and keys[1] and #keys[1] <= LONGEST_KEY then
-      if #keys == 1 then
-        local cost = words == 1 and 1 or words == 3 and args[2] == 'COST' and numbers.parse(args[3])
-        if cost then return limit.decide(keys[1], limit, cost) end
-      elseif #keys == 2 and words == 2 and args[2] == 'TRACK' and keys[1] ~= keys[2] and #keys[2] <= LONGEST_KEY then
-        return decide_with_usage(keys, limit)
-      end
-      local reply = decisions.several(keys, args, 'charge')
+    local limit = limits.known[args[1]]
+    if limit then
+      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      local reply = direct(keys, args, limit)
       if reply then return reply end
     end
+    local plain = requests.plain(keys, args)
+    if plain then return (decisions.decide(keys, plain, 'charge')) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,

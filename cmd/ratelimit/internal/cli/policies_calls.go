@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -127,9 +125,9 @@ func (a *app) eachLookAtPolicies(ctx context.Context, reader *policycalls.Reader
 // policyCallsLive shows the calls for each policy on the full screen, and updates them once per
 // interval. When the user quits, the last table stays on the screen.
 func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers, interval time.Duration) error {
-	shown := &policyScreen{screen: screen{look: a.look()}}
-	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
-		a.eachLookAtPolicies(ctx, reader, rdb, s, interval, func(look policyLook) { send(look) })
+	shown := &policyView{}
+	err := a.live(ctx, shown, func(ctx context.Context, change func(func())) {
+		a.eachLookAtPolicies(ctx, reader, rdb, s, interval, func(look policyLook) { change(func() { shown.show(look) }) })
 	})
 	if err != nil {
 		return err
@@ -138,25 +136,21 @@ func (a *app) policyCallsLive(ctx context.Context, reader *policycalls.Reader, r
 	return shown.last.err
 }
 
-type policyScreen struct {
-	screen
-	last policyLook
+type policyView struct{ last policyLook }
+
+func (p *policyView) show(look policyLook) {
+	look.table = cmp.Or(look.table, p.last.table) // keep showing the last result
+	p.last = look
 }
 
-func (p *policyScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	if look, ok := msg.(policyLook); ok {
-		look.table = cmp.Or(look.table, p.last.table) // keep showing the last result
-		p.last = look
-	}
-	return p, p.update(msg)
-}
+func (p *policyView) press(byte) {}
 
-func (p *policyScreen) View() tea.View {
+func (p *policyView) lines(l look) []string {
 	var lines []string
 	if p.last.table != "" {
 		lines = strings.Split(strings.TrimSuffix(p.last.table, "\n"), "\n")
 	}
-	return p.view("ratelimit policies", "", p.last.fault, lines)
+	return l.screen("ratelimit policies", "", p.last.fault, lines)
 }
 
 type policiesReport struct {
@@ -244,7 +238,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	for column := 2; column < 7; column++ {
 		width := 0
 		for _, row := range rows {
-			width = max(width, ansi.StringWidth(row[column]))
+			width = max(width, textWidth(row[column]))
 		}
 		for _, row := range rows {
 			row[column] = fmt.Sprintf("%*s", width, row[column])

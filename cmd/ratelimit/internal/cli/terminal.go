@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/clipperhouse/displaywidth"
 	"golang.org/x/term"
 )
 
@@ -41,3 +42,12 @@ func terminalSize(w io.Writer) (width, height int) {
 	}
 	return width, height
 }
+
+// onScreen measures text as a terminal shows it: escape sequences have no width.
+var onScreen = displaywidth.Options{ControlSequences: true}
+
+// textWidth returns the number of a terminal's columns that text takes.
+func textWidth(text string) int { return onScreen.String(text) }
+
+// truncate returns text, or its beginning and "…", in at most width columns.
+func truncate(text string, width int) string { return onScreen.TruncateString(text, width, "…") }

@@ -145,11 +145,7 @@ type topReport struct {
 type topEntry struct {
 	Key       string `json:"key"`
 	KeyBase64 []byte `json:"key_base64,omitempty"` // if the key is not valid text
-	usage.Count
-	Cost    int64      `json:"cost"`
-	FirstMS int64      `json:"first_ms"`
-	LastMS  int64      `json:"last_ms"`
-	PerSec  usage.Rate `json:"per_second"`
+	usage.Entry
 }
 
 func newTopReport(p pass) topReport {
@@ -161,9 +157,7 @@ func newTopReport(p pass) topReport {
 		report.Error = p.err.Error()
 	}
 	for _, r := range p.records() {
-		entry := topEntry{
-			Key: r.Key, Count: r.Count, Cost: r.Cost, FirstMS: r.First.UnixMilli(), LastMS: r.Last.UnixMilli(), PerSec: p.rateOf(r),
-		}
+		entry := topEntry{Key: r.Key, Entry: p.found.Entry(r, p.before)}
 		if !utf8.ValidString(r.Key) {
 			entry.KeyBase64 = []byte(r.Key)
 		}

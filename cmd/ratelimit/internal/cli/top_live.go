@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
@@ -15,9 +14,9 @@ import (
 // topLive shows one pass after another on the full screen until the user quits, and leaves the last
 // one on the screen.
 func (a *app) topLive(ctx context.Context, rdb redis.UniversalClient, s servers, f topFlags) error {
-	shown := &topScreen{screen: screen{look: a.look()}, by: usage.Order(f.by)}
-	err := a.live(ctx, shown, func(ctx context.Context, send func(tea.Msg)) {
-		show := func(p pass) { send(p) }
+	shown := &topView{by: usage.Order(f.by)}
+	err := a.live(ctx, shown, func(ctx context.Context, change func(func())) {
+		show := func(p pass) { change(func() { shown.show(p) }) }
 		a.topPasses(ctx, rdb, s, f, usage.Orders, show, show)
 	})
 	if err != nil {
@@ -47,37 +46,35 @@ func (a *app) topPasses(ctx context.Context, rdb redis.UniversalClient, s server
 	}
 }
 
-type topScreen struct {
-	screen
+type topView struct {
 	pass pass // the latest pass, with the top keys in every order
 	any  bool // whether a pass has been received
 	by   usage.Order
 }
 
-func (t *topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case pass:
-		if msg.err != nil && msg.found.Tracked == 0 {
-			msg.found, msg.before = t.pass.found, t.pass.before // keep showing the last result
-		}
-		t.pass, t.any = msg, true
-	case tea.KeyPressMsg:
-		if msg.String() == "b" {
-			t.by = usage.Orders[(slices.Index(usage.Orders, t.by)+1)%len(usage.Orders)]
-		}
+func (t *topView) show(p pass) {
+	if p.err != nil && p.found.Tracked == 0 {
+		p.found, p.before = t.pass.found, t.pass.before // keep showing the last result
 	}
-	t.pass.by = t.by
-	return t, t.update(msg)
+	p.by = t.by
+	t.pass, t.any = p, true
 }
 
-func (t *topScreen) View() tea.View {
+func (t *topView) press(key byte) {
+	if key == 'b' {
+		t.by = usage.Orders[(slices.Index(usage.Orders, t.by)+1)%len(usage.Orders)]
+		t.pass.by = t.by
+	}
+}
+
+func (t *topView) lines(l look) []string {
 	var lines []string
 	fault := ""
 	if t.pass.err != nil {
 		fault = t.pass.err.Error()
 	}
 	if t.any {
-		lines = topLines(t.pass, t.look, max(1, t.width))
+		lines = topLines(t.pass, l, max(1, l.width))
 	}
-	return t.view("ratelimit top", " by "+string(t.by)+" · b: other order", fault, lines)
+	return l.screen("ratelimit top", " by "+string(t.by)+" · b: other order", fault, lines)
 }

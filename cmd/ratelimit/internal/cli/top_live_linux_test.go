@@ -95,6 +95,8 @@ func TestTopWatch(t *testing.T) {
 		"q":              {end: func(person io.Writer, _ *os.Process) error { _, err := person.Write([]byte("q")); return err }},
 		"Ctrl-C":         {end: func(person io.Writer, _ *os.Process) error { _, err := person.Write([]byte("\x03")); return err }},
 		"Ctrl-C at once": {end: func(person io.Writer, _ *os.Process) error { _, err := person.Write([]byte("\x03")); return err }, early: true},
+		"Esc":            {end: func(person io.Writer, _ *os.Process) error { _, err := person.Write([]byte("\x1b")); return err }},
+		"Ctrl-\\":        {end: func(person io.Writer, _ *os.Process) error { _, err := person.Write([]byte("\x1c")); return err }},
 		"SIGTERM":        {end: func(_ io.Writer, p *os.Process) error { return p.Signal(syscall.SIGTERM) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,6 +119,52 @@ func TestTopWatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The screen follows the terminal's size. An arrow is not the key Esc. Ctrl-Z restores the terminal
+// until the shell continues the command.
+func TestTopWatchOnAnotherSize(t *testing.T) {
+	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()))
+	counted(t, srv, "user:1", "user:2")
+	p := startOnTerminal(t, 120, "top", "--watch", "--interval", "1h", "--redis", srv.Addr())
+	p.shows(t, "all columns", "FIRST USE")
+	shown := func(what, text string, then func()) {
+		t.Helper()
+		before := strings.Count(p.screen.String(), text)
+		then()
+		eventually(t, what, func() bool { return strings.Count(p.screen.String(), text) > before })
+	}
+	shown("fewer columns", "KEY     ALLOWED  DENIED\x1b[0m", func() {
+		require(t, unix.IoctlSetWinsize(int(p.person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 31}))
+	})
+	shown("the other order", "by denied", func() { must[int](t)(p.person.Write([]byte("\x1b[A"))); must[int](t)(p.person.Write([]byte("b"))) })
+	shown("the terminal of before", "\x1b[?1049l", func() { must[int](t)(p.person.Write([]byte("\x1a"))) })
+	eventually(t, "the mode of before", func() bool {
+		mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS)
+		return err == nil && mode.Lflag&unix.ICANON != 0
+	})
+	shown("the screen again", "by denied", func() { require(t, p.cmd.Process.Signal(syscall.SIGCONT)) })
+	must[int](t)(p.person.Write([]byte("q")))
+	p.ended(t)
+}
+
+// A panic restores the terminal.
+func TestFullScreenAfterAPanic(t *testing.T) {
+	person, program := openTerminal(t, 80, 20)
+	s := newFullScreen(program, program)
+	require(t, s.enter())
+	func() {
+		defer func() {
+			if cause := recover(); cause != "the cause" {
+				t.Errorf("it panics with %v", cause)
+			}
+		}()
+		defer s.restoreOnPanic()
+		panic("the cause")
+	}()
+	p := &onTerminal{person: person, terminal: program, read: make(chan struct{})}
+	close(p.read)
+	p.leftNormal(t)
 }
 
 // policies --watch shows changes. When it exits, it leaves the last table and the last error on the

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/scan"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 )
@@ -71,9 +69,9 @@ func topLines(p pass, l look, width int) []string {
 	lines = append(lines, "")
 	for n, key := range keys {
 		if width > 0 {
-			key = ansi.Truncate(key, longest, "…")
+			key = truncate(key, longest)
 		}
-		line := key + strings.Repeat(" ", max(0, longest-ansi.StringWidth(key)))
+		line := key + strings.Repeat(" ", max(0, longest-textWidth(key)))
 		for _, c := range columns {
 			line += fmt.Sprintf("  %*s", c.width, c.cells[n])
 		}
@@ -106,7 +104,7 @@ func topCells(p pass) []topCell {
 func widest(cells []string) int {
 	most := 0
 	for _, cell := range cells {
-		most = max(most, ansi.StringWidth(cell))
+		most = max(most, textWidth(cell))
 	}
 	return most
 }

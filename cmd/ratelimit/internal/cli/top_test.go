@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -101,7 +99,7 @@ func TestTopIsAsWideAsTheTerminal(t *testing.T) {
 			}
 			_, rows, _ := strings.Cut(stdout.String(), "\n\n")
 			for line := range strings.Lines(rows) {
-				if got := ansi.StringWidth(strings.TrimSuffix(line, "\n")); got > max(width, shortestKey-3) {
+				if got := textWidth(strings.TrimSuffix(line, "\n")); got > max(width, shortestKey-3) {
 					t.Errorf("%d columns, and a line of %d: %s", width, got, line)
 				}
 			}
@@ -135,34 +133,28 @@ func TestTopWithoutScan(t *testing.T) {
 	m.fails(nil, "override", "--redis", addr)
 }
 
-// On a terminal, a pass and its faults fit on the screen; b changes the order; q, Esc and Ctrl-C
-// end the command.
-func TestTopScreen(t *testing.T) {
-	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total}
-	screen.Update(tea.WindowSizeMsg{Width: 40, Height: 5})
-	if view := screen.View(); !view.AltScreen || !strings.Contains(view.Content, "looking") {
-		t.Errorf("before the first pass: %+v", view)
+// On a terminal, a pass and its faults fit on the screen, and b changes the order.
+func TestTopView(t *testing.T) {
+	l := look{bars: []rune(" ▁▂▃▄▅▆▇█"), width: 40, height: 5}
+	view := &topView{by: usage.Total}
+	if lines := view.lines(l); !strings.Contains(strings.Join(lines, "\n"), "looking") {
+		t.Errorf("before the first pass: %q", lines)
 	}
 	p := pass{by: usage.Total, err: wrongUse("x", "\x1b[2Jbroken")}
 	p.found.Tracked, p.found.Top = 20, map[usage.Order][]usage.Record{usage.Total: slices.Repeat([]usage.Record{{Key: hostile, Count: usage.Count{Allowed: 1 << 53}}}, 20)}
-	screen.Update(p)
-	lines := strings.Split(screen.View().Content, "\n")
+	view.show(p)
+	lines := view.lines(l)
 	for _, line := range lines {
-		if ansi.StringWidth(line) > 40 || strings.Contains(line, "\x1b") {
+		if textWidth(line) > 40 || strings.Contains(line, "\x1b") {
 			t.Errorf("a line %q", line)
 		}
 	}
 	if len(lines) != 5 || !strings.Contains(lines[1], `\x1b[2Jbroken`) {
 		t.Errorf("%q", lines)
 	}
-	screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
-	if screen.by != usage.Denied || screen.pass.by != usage.Denied {
-		t.Errorf("b orders by %s, and says %s", screen.pass.by, screen.by)
-	}
-	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: tea.KeyEscape}, {Code: 'c', Mod: tea.ModCtrl}} {
-		if _, cmd := screen.Update(key); cmd == nil || cmd() != tea.Quit() {
-			t.Errorf("%s does not end it", key)
-		}
+	view.press('b')
+	if view.by != usage.Denied || view.pass.by != usage.Denied {
+		t.Errorf("b orders by %s, and says %s", view.pass.by, view.by)
 	}
 }
 
@@ -171,12 +163,12 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 	srv := withLibrary(t)
 	rdb := admin(t, srv.Addr())
 	counted(t, srv, "user:1", "user:2") // user:2 has more calls
-	screen := &topScreen{screen: screen{look: look{bars: []rune(" ▁▂▃▄▅▆▇█")}}, by: usage.Total}
-	screen.Update(tea.WindowSizeMsg{Width: 100, Height: 10})
+	l := look{bars: []rune(" ▁▂▃▄▅▆▇█"), width: 100, height: 10}
+	view := &topView{by: usage.Total}
 	ctx, stop := context.WithCancel(t.Context())
 	passes := 0
 	testApp(nil, io.Discard, io.Discard).topPasses(ctx, rdb, servers{}, topFlags{by: "total", limit: 1, interval: 1}, usage.Orders, nil, func(p pass) {
-		screen.Update(p)
+		view.show(p)
 		if passes++; passes == 2 {
 			stop()
 			return
@@ -188,11 +180,11 @@ func TestTopKeepsRatesWhenTheOrderChanges(t *testing.T) {
 		}
 	})
 	for range usage.Orders {
-		lines := strings.Split(screen.View().Content, "\n")
+		lines := view.lines(l)
 		if row := strings.Fields(lines[len(lines)-1]); len(row) < 5 || row[3] != "0.50" || !strings.Contains(lines[1], " 1.00/s allowed") {
-			t.Errorf("by %s: %q", screen.by, lines)
+			t.Errorf("by %s: %q", view.by, lines)
 		}
-		screen.Update(tea.KeyPressMsg{Code: 'b', Text: "b"})
+		view.press('b')
 	}
 }
 

@@ -57,11 +57,7 @@ type policy struct {
 type entry struct {
 	Shown string `json:"shown"` // for display
 	Key   string `json:"key"`   // in base64url, for requests to /usage; "" if the key is longer than longestKey
-	usage.Count
-	Cost    int64      `json:"cost"`
-	FirstMS int64      `json:"first_ms"`
-	LastMS  int64      `json:"last_ms"`
-	PerSec  usage.Rate `json:"per_second"`
+	usage.Entry
 }
 
 const (
@@ -148,10 +144,7 @@ func (d *Dashboard) show(s *state, found usage.Snapshot) {
 	for order, records := range found.Top {
 		list := []entry{}
 		for _, r := range records {
-			e := entry{
-				Shown: shown(r.Key), Count: r.Count, Cost: r.Cost, FirstMS: r.First.UnixMilli(), LastMS: r.Last.UnixMilli(),
-				PerSec: found.RateOf(r, d.before),
-			}
+			e := entry{Shown: shown(r.Key), Entry: found.Entry(r, d.before)}
 			if len(r.Key) <= longestKey {
 				e.Key = base64.RawURLEncoding.EncodeToString([]byte(r.Key))
 			}

@@ -112,6 +112,20 @@ func (s Snapshot) Rate(before *Snapshot) Rate {
 	return s.rate(before.recent)
 }
 
+// Entry is a record as the reports of top and the dashboard show it. Times are in ms since the epoch.
+type Entry struct {
+	Count
+	Cost    int64 `json:"cost"`
+	FirstMS int64 `json:"first_ms"`
+	LastMS  int64 `json:"last_ms"`
+	PerSec  Rate  `json:"per_second"`
+}
+
+// Entry returns the entry for r, a record in s; see RateOf.
+func (s Snapshot) Entry(r Record, before *Snapshot) Entry {
+	return Entry{r.Count, r.Cost, r.First.UnixMilli(), r.Last.UnixMilli(), s.RateOf(r, before)}
+}
+
 // RateOf is like Rate, but returns the rate of a single key. r is the record of that key in s.
 func (s Snapshot) RateOf(r Record, before *Snapshot) Rate {
 	if before != nil {
