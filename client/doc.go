@@ -115,7 +115,7 @@
 //
 // A Client is a [Limiter], and so is whatever wraps one: an application can count, cache or change
 // decisions in a layer of its own, and give a Limiter of three lines to its tests. The packages
-// httplimit, httpcall and grpclimit, and [WaitOn], accept any Limiter. The Client's own layers
+// httplimit, httpcall, grpclimit and grpccall, and [WaitOn], accept any Limiter. The Client's own layers
 // ([WithObserver], [WithFallback], [WithBatches], [WithDenialMemory]) are always in this order, from
 // the caller to the server, whatever the order of the options: in another one they would break their
 // bounds.

@@ -11,7 +11,7 @@ import "context"
 //		return client.Result{Allowed: true}, nil
 //	}
 //
-// [WaitOn] and the packages httplimit, httpcall and grpclimit accept any Limiter.
+// [WaitOn] and the packages httplimit, httpcall, grpclimit and grpccall accept any Limiter.
 //
 // A Limiter follows these rules:
 //   - It is safe for concurrent use.

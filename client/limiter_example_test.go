@@ -33,7 +33,7 @@ func (l *perTenant) Take(ctx context.Context, req client.Request) (client.Result
 // Unwrap lets httplimit, httpcall, grpclimit and WaitOn use what the Client beneath can do besides Take.
 func (l *perTenant) Unwrap() client.Limiter { return l.Limiter }
 
-// A layer adds to what a Client does. The packages httplimit, httpcall and grpclimit accept it in place
+// A layer adds to what a Client does. The packages httplimit, httpcall, grpclimit and grpccall accept it in place
 // of the Client.
 func ExampleLimiter_layer() {
 	limiter, stop := newLimiter()

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 )
 
@@ -97,12 +98,12 @@ func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 		httplimit.WithRequest(func(_ *http.Request, to *client.Request) error {
 			*to = req
 			return nil
-		}), httplimit.OnError(func(*http.Request, error) {}))
+		}), httplimit.WithOnError(func(*http.Request, error) {}))
 	must(err)
 	served := false
 	handler := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		served = true
-		if c := httplimit.ChargeOf(r.Context(), "web"); c != nil {
+		if c := charge.Of(r.Context(), "web"); c != nil {
 			o := outcome{id: id, res: c.Result()}
 			s.balance(st, req, s.account(id), func(i int) claim { return told(req, i, []outcome{o}) }, 1)
 			s.corrections(st, &handle{name: "Charge", req: req, ids: []int64{id}, ours: inAdvance(c.Result(), req)}, c)
@@ -117,7 +118,7 @@ func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 }
 
 // corrections calls More, and then Refund until it succeeds.
-func (s *scenario) corrections(st *step, h *handle, c *httplimit.Charge) {
+func (s *scenario) corrections(st *step, h *handle, c *charge.Charge) {
 	key := s.plan.Prefix + h.req.Keys[0]
 	s.late(st)
 	id, ctx := s.call(context.Background())

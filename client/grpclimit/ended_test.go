@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
-func withFallback(f client.Fallback) grpclimit.ServerOption {
+func withFallback(f client.Fallback) grpclimit.Option {
 	return grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error { req.Fallback = f; return nil })
 }
 
@@ -64,8 +64,8 @@ func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.Test
 		}
 		<-call.Done()
 	}))
-	s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), withFallback(fallback),
-		grpclimit.OnError(func(_ context.Context, _ string, err error) { t.Error(err) })))
+	s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "3/h", grpclimit.Peer(), withFallback(fallback),
+		grpclimit.WithOnError(func(_ context.Context, _ string, err error) { t.Error(err) })))
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		c.serving.Add(1)
 		defer c.serving.Add(-1)
@@ -155,7 +155,7 @@ func TestEndedContexts(t *testing.T) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(code.String()+" "+fallbackName, func(t *testing.T) {
 				limiter, _ := newLimiter(t)
-				s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "3/h", grpclimit.Peer(), grpclimit.PerMessage(), withFallback(fallback)))
+				s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "3/h", grpclimit.Peer(), grpclimit.WithPerMessage(), withFallback(fallback)))
 				handled := 0
 				for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
 					_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { handled++; return nil, nil })
@@ -183,16 +183,16 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// If there is no decision and the call's context is done, the handler does not run. OnError
+// If there is no decision and the call's context is done, the handler does not run. WithOnError
 // receives errors from the server and from the Key, but not the error of the call's context.
 func TestEndedContextsWithoutDecision(t *testing.T) {
 	noDatabase := errors.New("no database")
-	nothing := grpclimit.SkipMethods("/x/y")
+	nothing := grpclimit.WithSkip(func(context.Context, string) bool { return false })
 	for ended, ctx := range endedContexts(t) {
 		for _, tt := range []struct {
 			name  string
 			key   error // error from the Key
-			opt   grpclimit.ServerOption
+			opt   grpclimit.Option
 			heard bool
 			code  codes.Code
 			after time.Duration
@@ -200,9 +200,9 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 			{"outage", nil, withFallback(client.ReturnError), true, ended, -1},
 			{"outage and FailOpen", nil, withFallback(client.FailOpen), true, ended, -1},
 			{"outage and FailClosed", nil, withFallback(client.FailClosed), true, codes.Unavailable, time.Second},
-			{"outage and RefuseOnError", nil, grpclimit.RefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
+			{"outage and WithRefuseOnError", nil, grpclimit.WithRefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
 			{"the key fails", noDatabase, nothing, true, ended, -1},
-			{"the key fails and RefuseOnError", noDatabase, grpclimit.RefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
+			{"the key fails and WithRefuseOnError", noDatabase, grpclimit.WithRefuseOnError(time.Minute), true, codes.Unavailable, time.Minute},
 			{"the key ends", context.Canceled, nothing, ended != codes.Canceled, ended, -1},
 		} {
 			t.Run(ended.String()+" "+tt.name, func(t *testing.T) {
@@ -210,8 +210,8 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 				_ = server.Close()
 				var heard []error
 				key := grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", tt.key })
-				s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "1/h", key, tt.opt,
-					grpclimit.OnError(func(_ context.Context, _ string, err error) { heard = append(heard, err) })))
+				s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "1/h", key, tt.opt,
+					grpclimit.WithOnError(func(_ context.Context, _ string, err error) { heard = append(heard, err) })))
 				_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) {
 					t.Error("the handler ran")
 					return nil, nil
@@ -222,7 +222,7 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 					want = client.ErrUnavailable
 				}
 				if (len(heard) == 1) != tt.heard || len(heard) > 1 || len(heard) == 1 && !errors.Is(heard[0], want) {
-					t.Errorf("OnError heard %v, want %v: %t", heard, want, tt.heard)
+					t.Errorf("WithOnError heard %v, want %v: %t", heard, want, tt.heard)
 				}
 			})
 		}

@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 
@@ -10,10 +9,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
@@ -38,10 +35,10 @@ func exampleService(server *grpc.Server, opts ...grpc.DialOption) (c healthpb.He
 	}
 }
 
-func ExampleNewServer() {
+func ExampleNew() {
 	limiter, stop := exampleLimiter()
 	defer stop()
-	limit, err := grpclimit.NewServer(limiter, "api", "2/m", grpclimit.Peer())
+	limit, err := grpclimit.New(limiter, "api", "2/m", grpclimit.Peer())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -60,33 +57,4 @@ func ExampleNewServer() {
 	// <nil>
 	// <nil>
 	// rpc error: code = ResourceExhausted desc = api: over its limit; try again in 30s
-}
-
-func ExampleNewClient() {
-	limiter, stop := exampleLimiter()
-	defer stop()
-	// Without WithLongestWait a call waits for its turn, for up to a minute.
-	limit, err := grpclimit.NewClient(limiter, "partner", "2/m", grpclimit.WithLongestWait(0))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := limit.Check(context.Background()); err != nil {
-		fmt.Println(err)
-		return
-	}
-	c, stopService := exampleService(grpc.NewServer(), grpc.WithUnaryInterceptor(limit.Unary), grpc.WithStreamInterceptor(limit.Stream))
-	defer stopService()
-	for range 3 {
-		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})
-		if limited, ok := errors.AsType[*client.Error](err); ok {
-			fmt.Println("not made, try again in", limited.RetryAfter)
-			continue
-		}
-		fmt.Println(status.Code(err))
-	}
-	// Output:
-	// OK
-	// OK
-	// not made, try again in 30s
 }

@@ -12,11 +12,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return if the call lacks the value for the key. The
-// caller then gets INVALID_ARGUMENT with the text of the error, or [FirstOf] tries the next key.
-// Any other error is treated as a server error: no decision is made.
-var ErrNoKey = errors.New("the call lacks what it is limited by")
-
 // A Key selects the key under which a call is counted. The functions of this package make keys; the
 // zero value is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[call] }
@@ -24,14 +19,13 @@ type Key struct{ key keytext.Key[call] }
 // call holds what a Key may read about a gRPC call.
 type call struct {
 	ctx    context.Context
-	target string // target of the connection, for an outgoing call
 	method string
 }
 
-var keys = keytext.Keys[call]{Missing: ErrNoKey, Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
+var keys = keytext.Keys[call]{Such: "Peer()", Makers: "Peer, Metadata, Method or Func"}
 
 // Func counts each call by the result of f for its context and full method name: Func("tenant",
-// tenant) uses keys such as "tenant=acme". An empty result is treated as [ErrNoKey].
+// tenant) uses keys such as "tenant=acme". An empty result is treated as [key.ErrMissing].
 //
 // f may return any text. A value longer than 128 bytes is replaced by a hash, and control
 // characters and % | { } are percent-encoded. So no value can imitate another key or change its

@@ -69,12 +69,12 @@ func TestKeys(t *testing.T) {
 			limiter, _ := newLimiter(t)
 			var asked []string
 			failed := false
-			s := must[*grpclimit.Server](t)(grpclimit.NewServer(limiter, "api", "1/m", tt.key,
+			s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "1/m", tt.key,
 				grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
 					asked = req.Keys
 					return nil
 				}),
-				grpclimit.OnError(func(context.Context, string, error) { failed = true })))
+				grpclimit.WithOnError(func(context.Context, string, error) { failed = true })))
 			_, err := s.Unary(tt.ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
 			switch tt.want {
 			case "":

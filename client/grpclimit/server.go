@@ -5,23 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/retryinfo"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/client/key"
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// Server keeps incoming calls of a gRPC server within a limit. Make one with [NewServer]. It is
+// Interceptor keeps incoming calls of a gRPC server within a limit. Make one with [New]. It is
 // safe for concurrent use.
-type Server struct {
+type Interceptor struct {
 	requests            adapter.Requests[call]
 	skips               []func(ctx context.Context, method string) bool
 	perMessage          bool
@@ -30,119 +29,106 @@ type Server struct {
 	onError             func(ctx context.Context, method string, err error)
 }
 
-// A ServerOption configures a Server. [NewServer] returns an error if an option is invalid.
-type ServerOption func(*Server) error
+// A Option configures an Interceptor. [New] returns an error if an option is invalid.
+type Option func(*Interceptor) error
 
-// Skip excludes calls for which skip returns true: they are not counted, and always allowed. method
-// is the full method name. If Skip is given several times, a call is excluded if any of the
+// WithSkip excludes calls for which skip returns true: they are not counted, and always allowed. method
+// is the full method name. If WithSkip is given several times, a call is excluded if any of the
 // functions returns true.
-func Skip(skip func(ctx context.Context, method string) bool) ServerOption {
-	return func(s *Server) error {
+func WithSkip(skip func(ctx context.Context, method string) bool) Option {
+	return func(s *Interceptor) error {
 		if skip == nil {
-			return errors.New("Skip(nil); give a function, or leave it out")
+			return errors.New("WithSkip(nil); give a function, or leave it out")
 		}
 		s.skips = append(s.skips, skip)
 		return nil
 	}
 }
 
-// SkipMethods excludes calls to exactly the given full methods, as in
-// SkipMethods("/grpc.health.v1.Health/Check").
-func SkipMethods(methods ...string) ServerOption {
-	return func(s *Server) error {
-		for _, method := range methods {
-			if method == "" || method[0] != '/' {
-				return fmt.Errorf("SkipMethods: %q is not a full method; write one such as /grpc.health.v1.Health/Check", method)
-			}
-		}
-		s.skips = append(s.skips, func(_ context.Context, method string) bool { return slices.Contains(methods, method) })
-		return nil
-	}
-}
-
 // WithRequest sets a function that modifies the request to the limiter, for example to set another
 // limit for paying users, a cost, or a [client.Request.UsageKey]. When change is called, req has
-// one key, and the limit that was passed to [NewServer]. If change removes all keys, the call is
-// not limited. An error is treated as an error from the limiter, unless it is [ErrNoKey].
-func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) ServerOption {
-	return func(s *Server) error {
+// one key, and the limit that was passed to [New]. If change removes all keys, the call is
+// not limited. An error is treated as an error from the limiter, unless it is [key.ErrMissing].
+func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {
+	return func(s *Interceptor) error {
 		s.requests.Change = func(c call, req *client.Request) error { return change(c.ctx, c.method, req) }
 		return adapter.Set(&change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
-// PerMessage also counts each message that a stream receives, except the first: the charge for
+// WithPerMessage also counts each message that a stream receives, except the first: the charge for
 // opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
-// returns the error that ends the call. An OnceKey applies only to the opening of the stream.
-func PerMessage() ServerOption {
-	return func(s *Server) error {
+// returns the error that ends the call. An OnceKey and the Charge of package charge apply only to the
+// opening of the stream.
+func WithPerMessage() Option {
+	return func(s *Interceptor) error {
 		s.perMessage = true
 		return nil
 	}
 }
 
-// RefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
+// WithRefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
 // option, the call is allowed, unless its context has ended. retryAfter must be above 0.
-func RefuseOnError(retryAfter time.Duration) ServerOption {
-	return func(s *Server) error {
+func WithRefuseOnError(retryAfter time.Duration) Option {
+	return func(s *Interceptor) error {
 		if retryAfter <= 0 {
-			return fmt.Errorf("RefuseOnError(%v); give a time above 0, such as a second", retryAfter)
+			return fmt.Errorf("WithRefuseOnError(%v); give a time above 0, such as a second", retryAfter)
 		}
 		s.refuse = retryAfter
 		return nil
 	}
 }
 
-// RefuseMisconfigured ends a call with INTERNAL if there is no decision because of a
+// WithRefuseMisconfigured ends a call with INTERNAL if there is no decision because of a
 // [client.ErrMisconfigured], such as a wrong limit, which no retry can fix. Without this option, a
-// call whose limit is wrong is treated as in an outage. [Server.Check] finds a wrong limit when the
+// call whose limit is wrong is treated as in an outage. [Interceptor.Check] finds a wrong limit when the
 // program starts.
-func RefuseMisconfigured() ServerOption {
-	return func(s *Server) error {
+func WithRefuseMisconfigured() Option {
+	return func(s *Interceptor) error {
 		s.refuseMisconfigured = true
 		return nil
 	}
 }
 
-// OnError calls f for each call without a decision, instead of logging. It does not change the
-// outcome of the call; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only
+// WithOnError calls f for each call without a decision, instead of logging. It does not change the
+// outcome of the call; see [WithRefuseOnError]. f is not called if a [Key] or [WithRequest] fails only
 // because the context of the call has ended.
-func OnError(f func(ctx context.Context, method string, err error)) ServerOption {
-	return func(s *Server) error {
-		return adapter.Set(&s.onError, f, "OnError(nil); give a function, or leave it out for the log")
+func WithOnError(f func(ctx context.Context, method string, err error)) Option {
+	return func(s *Interceptor) error {
+		return adapter.Set(&s.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
 	}
 }
 
-// NewServer returns a Server that takes 1 unit from limit for each call, under key, and denies the
+// New returns an Interceptor that takes 1 unit from limit for each call, under key, and denies the
 // call if none is left.
 //
 // name is the prefix of the key on the server, and identifies the limit in errors. Use a different
-// name for each Server, or the same one if several share a limit. limit is text, such as "100/m",
-// or a policy, such as "@api". NewServer does not check whether limit is valid; [Server.Check]
+// name for each Interceptor, or the same one if several share a limit. limit is text, such as "100/m",
+// or a policy, such as "@api". New does not check whether limit is valid; [Interceptor.Check]
 // does. A call that leaky_bucket allows is handled immediately, not at its turn.
 //
 // The call to the limiter uses the values of the context, but not its deadline or cancellation; the
 // timeout of limiter bounds it ([client.WithTimeout]). So a caller that cancels, or sets a short
 // deadline, is still counted.
-func NewServer(limiter client.Limiter, name string, limit client.Limit, key Key, opts ...ServerOption) (*Server, error) {
-	s := &Server{
+func New(limiter client.Limiter, name string, limit client.Limit, key Key, opts ...Option) (*Interceptor, error) {
+	s := &Interceptor{
 		requests: adapter.Requests[call]{Limiter: limiter, Name: name, Limit: limit, Key: key.key.Of},
 	}
 	log := s.requests.Log("no decision on a call")
 	s.onError = func(ctx context.Context, method string, err error) { log(ctx, err, "method", method) }
-	if err := cmp.Or(s.requests.Given(), keys.Check("NewServer", key.key), adapter.Apply(s, opts)); err != nil {
-		return nil, fmt.Errorf("ratelimit: grpclimit.NewServer: %w", err)
+	if err := cmp.Or(s.requests.Given(), keys.Check("New", key.key), adapter.Apply(s, opts)); err != nil {
+		return nil, fmt.Errorf("ratelimit: grpclimit.New: %w", err)
 	}
 	return s, nil
 }
 
-// Check returns nil if the servers are ready and accept the limit of NewServer, as
+// Check returns nil if the servers are ready and accept the limit of New, as
 // [client.Client.Check] does. Call it when the program starts. Limits that only [WithRequest] sets
 // are not checked: pass them to client.Client.Check.
-func (s *Server) Check(ctx context.Context) error { return s.requests.Check(ctx) }
+func (s *Interceptor) Check(ctx context.Context) error { return s.requests.Check(ctx) }
 
 // Unary is a [grpc.UnaryServerInterceptor].
-func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Interceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx, _, err := s.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
@@ -151,7 +137,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 }
 
 // Stream is a [grpc.StreamServerInterceptor].
-func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Interceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, req, err := s.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
@@ -164,7 +150,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 type serverStream struct {
 	grpc.ServerStream
 	ctx    context.Context
-	server *Server
+	server *Interceptor
 	req    client.Request
 	method string
 	n      int // messages received; gRPC allows one receiving goroutine at a time
@@ -185,7 +171,7 @@ func (s *serverStream) RecvMsg(m any) error {
 
 // admit returns the context for the handler, the request that admit sent to the limiter, and a nil
 // error if the call may proceed. If admit sent nothing, the returned request has no keys.
-func (s *Server) admit(ctx context.Context, method string) (context.Context, client.Request, error) {
+func (s *Interceptor) admit(ctx context.Context, method string) (context.Context, client.Request, error) {
 	for _, skip := range s.skips {
 		if skip(ctx, method) {
 			return ctx, client.Request{}, nil
@@ -193,7 +179,7 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	}
 	req, err := s.requests.Request(call{ctx: ctx, method: method})
 	switch {
-	case errors.Is(err, ErrNoKey), errors.Is(err, keytext.ErrDiffer):
+	case errors.Is(err, key.ErrMissing), errors.Is(err, keytext.ErrDiffer):
 		return ctx, client.Request{}, status.Error(codes.InvalidArgument, err.Error())
 	case err != nil:
 		if !errors.Is(err, ctx.Err()) { // not reported if the caller has given up
@@ -206,13 +192,13 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, cli
 	result, err := s.take(ctx, method, req)
 	if err == nil && result.Allowed {
 		charge := adapter.NewCharge(s.requests.Limiter, req, result, func(client.Request, client.Result) {})
-		ctx = context.WithValue(ctx, chargeOf(s.requests.Name), charge)
+		ctx = adapter.WithCharge(ctx, s.requests.Name, charge)
 	}
 	return ctx, req, err
 }
 
 // take returns the decision, or the zero Result if there is none. A non-nil error ends the call.
-func (s *Server) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
+func (s *Interceptor) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
 	result, err := adapter.Take(ctx, s.requests.Limiter, req) // charge callers that give up, too
 	switch {
 	case err != nil:
@@ -227,29 +213,21 @@ func (s *Server) take(ctx context.Context, method string, req client.Request) (c
 		return result, status.Errorf(codes.ResourceExhausted, "%s: the call asks for more than its limit ever allows", s.requests.Name)
 	}
 	text := fmt.Sprintf("%s: over its limit; try again in %v", s.requests.Name, result.RetryAfter)
-	return result, retryStatus(codes.ResourceExhausted, text, result.RetryAfter).Err()
+	return result, retryinfo.New(codes.ResourceExhausted, text, result.RetryAfter).Err()
 }
 
 // undecided returns the error for a call without a decision, or nil if the call is allowed. err is
-// the reason why there is no decision. The call fails if RefuseMisconfigured applies, or if refuse,
+// the reason why there is no decision. The call fails if WithRefuseMisconfigured applies, or if refuse,
 // the retry delay, is above 0. It also fails if ctx is done, because the caller may have canceled
 // it to avoid the limit.
-func (s *Server) undecided(ctx context.Context, refuse time.Duration, err error) error {
+func (s *Interceptor) undecided(ctx context.Context, refuse time.Duration, err error) error {
 	switch {
 	case s.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):
 		return status.Error(codes.Internal, s.requests.Name+": the rate limit of this service is misconfigured; its log says what to correct")
 	case refuse > 0:
-		return retryStatus(codes.Unavailable, s.requests.Name+": whether the call is within its limit could not be found out", refuse).Err()
+		return retryinfo.New(codes.Unavailable, s.requests.Name+": whether the call is within its limit could not be found out", refuse).Err()
 	case adapter.Ended(ctx):
 		return status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
 	}
 	return nil
-}
-
-func retryStatus(code codes.Code, text string, after time.Duration) *status.Status {
-	st := status.New(code, text)
-	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {
-		return with
-	}
-	return st
 }

@@ -82,11 +82,11 @@ func WithRetries(n int) Option {
 	}
 }
 
-// OnError calls f, instead of logging the error, if the Transport could not block a key for the
+// WithOnError calls f, instead of logging the error, if the Transport could not block a key for the
 // time that a response asks for.
-func OnError(f func(*http.Request, error)) Option {
+func WithOnError(f func(*http.Request, error)) Option {
 	return func(t *Transport) error {
-		return adapter.Set(&t.calls.OnError, f, "OnError(nil); give a function, or leave it out for the log")
+		return adapter.Set(&t.calls.OnError, f, "WithOnError(nil); give a function, or leave it out for the log")
 	}
 }
 

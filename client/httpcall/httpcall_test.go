@@ -323,7 +323,7 @@ func TestClosesTheBody(t *testing.T) {
 	}
 }
 
-// If a block cannot be stored, OnError receives the error and the caller still gets the response.
+// If a block cannot be stored, WithOnError receives the error and the caller still gets the response.
 func TestBlockFails(t *testing.T) {
 	limiter, server, _ := newLimiter(t)
 	to := &base{}
@@ -332,7 +332,7 @@ func TestBlockFails(t *testing.T) {
 		return to.response(429, "Retry-After", "30")
 	}
 	var found error
-	transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", "1/s", httpcall.WithBase(to), httpcall.OnError(func(_ *http.Request, err error) { found = err })))
+	transport := must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", "1/s", httpcall.WithBase(to), httpcall.WithOnError(func(_ *http.Request, err error) { found = err })))
 	response := must[*http.Response](t)(transport.RoundTrip(newRequest(t.Context(), t, "GET", site, nil)))
 	var e *client.Error
 	if response.StatusCode != 429 || !errors.As(found, &e) || e.Op != "block" {
@@ -394,7 +394,7 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "a", "1/s", httpcall.WithBase(nil), "WithBase(nil)"},
 		{limiter, "a", "1/s", httpcall.WithKey(nil), "WithKey(nil)"},
 		{limiter, "a", "1/s", httpcall.WithRequest(nil), "WithRequest(nil)"},
-		{limiter, "a", "1/s", httpcall.OnError(nil), "OnError(nil)"},
+		{limiter, "a", "1/s", httpcall.WithOnError(nil), "WithOnError(nil)"},
 		{limiter, "a", "1/s", httpcall.WithLongestWait(-1), "WithLongestWait(-1ns); give 0 to refuse at once, or more"},
 		{limiter, "a", "1/s", httpcall.WithLongestBlock(-1), "WithLongestBlock(-1ns); give 0 to block nothing, or more"},
 		{limiter, "a", "1/s", httpcall.WithRetries(0), "WithRetries(0); give 1 or more, or leave it out"},

@@ -82,7 +82,7 @@ func (b *body) Close() error {
 
 func newTransport(t testing.TB, limiter *client.Client, limit client.Limit, to http.RoundTripper, opts ...httpcall.Option) *httpcall.Transport {
 	t.Helper()
-	fail := httpcall.OnError(func(_ *http.Request, err error) { t.Error(err) })
+	fail := httpcall.WithOnError(func(_ *http.Request, err error) { t.Error(err) })
 	return must[*httpcall.Transport](t)(httpcall.New(limiter, "partner", limit, append([]httpcall.Option{httpcall.WithBase(to), fail}, opts...)...))
 }
 

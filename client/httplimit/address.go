@@ -21,10 +21,10 @@ type addresses struct {
 	ipv6Bits    int
 }
 
-// TrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
+// WithTrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
 // "2001:db8::1", and "unix:" for proxies that connect over a Unix socket. X-Forwarded-For from any
 // other sender is ignored.
-func TrustedProxies(networks ...string) AddressOption {
+func WithTrustedProxies(networks ...string) AddressOption {
 	return func(a *addresses) error {
 		for _, text := range networks {
 			if text == "unix:" {
@@ -37,9 +37,9 @@ func TrustedProxies(networks ...string) AddressOption {
 			}
 			switch {
 			case err != nil:
-				return fmt.Errorf("TrustedProxies: %q is not a network; write an address, unix: or one such as 10.0.0.0/8", text)
+				return fmt.Errorf("WithTrustedProxies: %q is not a network; write an address, unix: or one such as 10.0.0.0/8", text)
 			case network.Addr().Is4In6():
-				return fmt.Errorf("TrustedProxies: %q is an IPv4 network written as IPv6; write it as IPv4, such as 10.0.0.0/8", text)
+				return fmt.Errorf("WithTrustedProxies: %q is an IPv4 network written as IPv6; write it as IPv4, such as 10.0.0.0/8", text)
 			}
 			a.trusted = append(a.trusted, network)
 		}
@@ -47,31 +47,31 @@ func TrustedProxies(networks ...string) AddressOption {
 	}
 }
 
-// ReadForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
+// WithForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
 // is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
 // the other field unchanged, and the client may have forged it.
-func ReadForwarded() AddressOption {
+func WithForwarded() AddressOption {
 	return func(a *addresses) error {
 		a.forwarded = true
 		return nil
 	}
 }
 
-// IPv6Prefix sets the prefix length of the IPv6 networks that count as one address. The default is
+// WithIPv6Prefix sets the prefix length of the IPv6 networks that count as one address. The default is
 // 64, because a household or a rented machine usually has at least a /64, and could otherwise use a
 // new address for each request. Some have a /56 or a /48. With 128, each address counts alone.
-func IPv6Prefix(bits int) AddressOption {
+func WithIPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
 		a.ipv6Bits = bits
-		return keytext.CheckBits("IPv6Prefix", bits)
+		return keytext.CheckBits("WithIPv6Prefix", bits)
 	}
 }
 
 // Address counts each request by the address of its client: "address=203.0.113.7", or, for IPv6, by
-// its /64 network: "address=2001:db8:1:2::/64" ([IPv6Prefix]). Without options this is the address
+// its /64 network: "address=2001:db8:1:2::/64" ([WithIPv6Prefix]). Without options this is the address
 // of the connection ([http.Request.RemoteAddr]).
 //
-// Behind proxies, use [TrustedProxies]. Address then reads X-Forwarded-For from its right end,
+// Behind proxies, use [WithTrustedProxies]. Address then reads X-Forwarded-For from its right end,
 // where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
 // further left come from the client and are ignored. If an entry cannot be parsed, the request is
 // counted under the address of the proxy that wrote it.
@@ -106,7 +106,7 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 		return addr, nil
 	}
 	if !known && !a.trustedUnix {
-		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is not an address; over a Unix socket, give TrustedProxies(\"unix:\")", r.RemoteAddr)
+		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is not an address; over a Unix socket, give WithTrustedProxies(\"unix:\")", r.RemoteAddr)
 	}
 	name, read := "X-Forwarded-For", parseAddr
 	if a.forwarded {

@@ -9,7 +9,7 @@ import (
 
 func addressOf(t testing.TB, remote string, lines []string, opts ...AddressOption) (string, error) {
 	t.Helper()
-	key := Address(append([]AddressOption{IPv6Prefix(128)}, opts...)...) // the whole address, unless opts set a network
+	key := Address(append([]AddressOption{WithIPv6Prefix(128)}, opts...)...) // the whole address, unless opts set a network
 	if key.key.Err != nil {
 		t.Fatal(key.key.Err)
 	}
@@ -30,7 +30,7 @@ func TestAddress(t *testing.T) {
 		return values
 	}
 	long := strings.Repeat("9", 10_000)
-	proxies := TrustedProxies("10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7")
+	proxies := WithTrustedProxies("10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7")
 	for _, tt := range []struct {
 		name   string
 		remote string
@@ -72,12 +72,12 @@ func TestAddress(t *testing.T) {
 		{"IPv4 in brackets", "10.0.0.1:1", xff("[203.0.113.7]"), []AddressOption{proxies}, "10.0.0.1"},
 		{"many of ours", "10.0.0.1:1", xff("203.0.113.7" + strings.Repeat(",10.1.1.1", 63)), []AddressOption{proxies}, "203.0.113.7"},
 		{"too many of ours", "10.0.0.1:1", xff("203.0.113.7" + strings.Repeat(",10.1.1.1", 64)), []AddressOption{proxies}, "10.1.1.1"},
-		{"a Unix socket", "@", xff("203.0.113.7"), []AddressOption{TrustedProxies("unix:")}, "203.0.113.7"},
+		{"a Unix socket", "@", xff("203.0.113.7"), []AddressOption{WithTrustedProxies("unix:")}, "203.0.113.7"},
 
-		{"a /64", "[2001:db8:1:2:3:4:5:6]:1", nil, []AddressOption{IPv6Prefix(64)}, "2001:db8:1:2::/64"},
-		{"a /64 of IPv4", "203.0.113.7:1", nil, []AddressOption{IPv6Prefix(64)}, "203.0.113.7"},
-		{"a /64 of a mapped address", "[::ffff:203.0.113.7]:1", nil, []AddressOption{IPv6Prefix(64)}, "203.0.113.7"},
-		{"a /128", "[2001:db8::7]:1", nil, []AddressOption{IPv6Prefix(128)}, "2001:db8::7"},
+		{"a /64", "[2001:db8:1:2:3:4:5:6]:1", nil, []AddressOption{WithIPv6Prefix(64)}, "2001:db8:1:2::/64"},
+		{"a /64 of IPv4", "203.0.113.7:1", nil, []AddressOption{WithIPv6Prefix(64)}, "203.0.113.7"},
+		{"a /64 of a mapped address", "[::ffff:203.0.113.7]:1", nil, []AddressOption{WithIPv6Prefix(64)}, "203.0.113.7"},
+		{"a /128", "[2001:db8::7]:1", nil, []AddressOption{WithIPv6Prefix(128)}, "2001:db8::7"},
 	} {
 		got, err := addressOf(t, tt.remote, tt.lines, tt.opts...)
 		if err != nil || got != tt.want {
@@ -118,14 +118,14 @@ func TestAddressByForwarded(t *testing.T) {
 		for _, line := range tt.lines {
 			lines = append(lines, "Forwarded: "+line)
 		}
-		got, err := addressOf(t, "10.0.0.1:1", lines, TrustedProxies("10.0.0.0/8"), ReadForwarded())
+		got, err := addressOf(t, "10.0.0.1:1", lines, WithTrustedProxies("10.0.0.0/8"), WithForwarded())
 		if err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v, want %s", tt.name, got, err, tt.want)
 		}
 	}
 }
 
-// Without IPv6Prefix, the addresses of an IPv6 /64 count as one, because one client usually has that
+// Without WithIPv6Prefix, the addresses of an IPv6 /64 count as one, because one client usually has that
 // many. An IPv4 address counts alone, in every spelling.
 func TestAddressesOfOneClient(t *testing.T) {
 	for remote, want := range map[string]string{
@@ -145,7 +145,7 @@ func TestAddressesOfOneClient(t *testing.T) {
 // Reading the header of a request does not modify it.
 func TestAddressLeavesTheHeader(t *testing.T) {
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"1.1.1.1, 10.0.0.3", "10.0.0.2, 10.0.0.1"}}}
-	if _, err := Address(TrustedProxies("10.0.0.0/8")).key.Of(r); err != nil {
+	if _, err := Address(WithTrustedProxies("10.0.0.0/8")).key.Of(r); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(r.Header["X-Forwarded-For"], " / "); got != "1.1.1.1, 10.0.0.3 / 10.0.0.2, 10.0.0.1" {
@@ -160,10 +160,10 @@ func TestNoAddress(t *testing.T) {
 		opts   []AddressOption
 		want   string
 	}{
-		{"@", nil, nil, `the connection is from "@", which is not an address; over a Unix socket, give TrustedProxies("unix:")`},
-		{"", []string{"X-Forwarded-For: 203.0.113.7"}, []AddressOption{TrustedProxies("10.0.0.0/8")}, `the connection is from ""`},
-		{"@", nil, []AddressOption{TrustedProxies("unix:")}, "the proxy at the Unix socket sent no address in X-Forwarded-For"},
-		{"@", []string{"Forwarded: for=unknown"}, []AddressOption{TrustedProxies("unix:"), ReadForwarded()}, "sent no address in Forwarded"},
+		{"@", nil, nil, `the connection is from "@", which is not an address; over a Unix socket, give WithTrustedProxies("unix:")`},
+		{"", []string{"X-Forwarded-For: 203.0.113.7"}, []AddressOption{WithTrustedProxies("10.0.0.0/8")}, `the connection is from ""`},
+		{"@", nil, []AddressOption{WithTrustedProxies("unix:")}, "the proxy at the Unix socket sent no address in X-Forwarded-For"},
+		{"@", []string{"Forwarded: for=unknown"}, []AddressOption{WithTrustedProxies("unix:"), WithForwarded()}, "sent no address in Forwarded"},
 	} {
 		if got, err := addressOf(t, tt.remote, tt.lines, tt.opts...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q %q: %q, %v, want %s", tt.remote, tt.lines, got, err, tt.want)
@@ -181,15 +181,15 @@ func FuzzAddress(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	trust := TrustedProxies("10.0.0.0/8")
+	trust := WithTrustedProxies("10.0.0.0/8")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, tt := range []struct {
 			name, wrote string
 			opts        []AddressOption
 		}{
 			{"X-Forwarded-For", "203.0.113.7", []AddressOption{trust}},
-			{"Forwarded", `for="203.0.113.7:80";by="10.0.0.1"`, []AddressOption{trust, ReadForwarded()}},
-			{"Forwarded", `for=203.0.113.7;host="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`, []AddressOption{trust, ReadForwarded()}},
+			{"Forwarded", `for="203.0.113.7:80";by="10.0.0.1"`, []AddressOption{trust, WithForwarded()}},
+			{"Forwarded", `for=203.0.113.7;host="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`, []AddressOption{trust, WithForwarded()}},
 		} {
 			for _, lines := range [][]string{{tt.name + ": " + text + ", " + tt.wrote}, {tt.name + ": " + text, tt.name + ": " + tt.wrote}} {
 				if got, err := addressOf(t, "10.0.0.1:1", lines, tt.opts...); err != nil || got != "203.0.113.7" {

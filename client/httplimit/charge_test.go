@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -21,22 +22,22 @@ const peer = "api|address=192.0.2.1"
 
 // charging returns a handler that charges each request under limit. It then passes the charge to
 // the function correct.
-func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *httplimit.Charge)) http.Handler {
+func charging(t *testing.T, limiter *client.Client, limit client.Limit, cost int64, correct func(context.Context, *charge.Charge)) http.Handler {
 	t.Helper()
 	return newHandler(t, limiter, limit, httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		correct(r.Context(), httplimit.ChargeOf(r.Context(), "api"))
+		correct(r.Context(), charge.Of(r.Context(), "api"))
 		w.WriteHeader(http.StatusOK)
 	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Costs = []int64{cost}; return nil }))
 }
 
 func TestRefund(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		if err := charge.Refund(ctx, 7); err != nil || charge.Result().Remaining != 97 {
-			t.Errorf("%v, %+v", err, charge.Result())
+	handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
+		if err := c.Refund(ctx, 7); err != nil || c.Result().Remaining != 97 {
+			t.Errorf("%v, %+v", err, c.Result())
 		}
 		for _, n := range []int64{4, -1} {
-			if err := charge.Refund(ctx, n); err == nil || !strings.Contains(err.Error(), "where the request is charged 3; give from 0 to that") {
+			if err := c.Refund(ctx, n); err == nil || !strings.Contains(err.Error(), "where the request is charged 3; give from 0 to that") {
 				t.Errorf("a refund of %d: %v", n, err)
 			}
 		}
@@ -50,36 +51,36 @@ func TestRefund(t *testing.T) {
 // If a key was blocked in the meantime, nothing is refunded. A later refund is still possible.
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
 		limitertest.Check(t, limiter.Block(ctx, client.Block{For: time.Hour}, peer))
-		if err := charge.Refund(ctx, 10); err != nil || charge.Result().Allowed {
-			t.Errorf("%v, %+v", err, charge.Result())
+		if err := c.Refund(ctx, 10); err != nil || c.Result().Allowed {
+			t.Errorf("%v, %+v", err, c.Result())
 		}
 		if _, err := limiter.Unblock(ctx, peer); err != nil {
 			t.Error(err)
 		}
-		limitertest.Check(t, charge.Refund(ctx, 10))
+		limitertest.Check(t, c.Refund(ctx, 10))
 	}), get("/"))
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
 func TestMore(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		if taken, err := charge.More(ctx, 30); err != nil || taken != 30 {
+	handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
+		if taken, err := c.More(ctx, 30); err != nil || taken != 30 {
 			t.Errorf("%d, %v", taken, err)
 		}
-		limitertest.Check(t, charge.Refund(ctx, 35))
-		if charged, err := charge.More(ctx, 145); err != nil || charged != 145 {
+		limitertest.Check(t, c.Refund(ctx, 35))
+		if charged, err := c.More(ctx, 145); err != nil || charged != 145 {
 			t.Errorf("%d, %v, want 145 although 95 are left", charged, err)
 		}
 		limitertest.Check(t, limiter.Block(ctx, client.Block{For: time.Hour}, peer))
-		if charged, err := charge.More(ctx, 1); err != nil || charged != 0 {
+		if charged, err := c.More(ctx, 1); err != nil || charged != 0 {
 			t.Errorf("%d, %v, want none while the key is blocked", charged, err)
 		}
 		must[int64](t)(limiter.Unblock(ctx, peer))
-		limitertest.Check(t, charge.Refund(ctx, 20))
-		if _, err := charge.More(ctx, -1); err == nil || !strings.Contains(err.Error(), "-1 units more; give a number above 0") {
+		limitertest.Check(t, c.Refund(ctx, 20))
+		if _, err := c.More(ctx, -1); err == nil || !strings.Contains(err.Error(), "-1 units more; give a number above 0") {
 			t.Error(err)
 		}
 	})
@@ -94,12 +95,12 @@ func TestMore(t *testing.T) {
 func TestChargeOfSeveralKeys(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		charge := httplimit.ChargeOf(r.Context(), "api")
-		if err := charge.Refund(r.Context(), 4); err == nil {
+		c := charge.Of(r.Context(), "api")
+		if err := c.Refund(r.Context(), 4); err == nil {
 			t.Error("gave back more than one of the keys was charged")
 		}
-		limitertest.Check(t, charge.Refund(r.Context(), 3))
-		if taken, err := charge.More(r.Context(), 5); err != nil || taken != 5 {
+		limitertest.Check(t, c.Refund(r.Context(), 3))
+		if taken, err := c.More(r.Context(), 5); err != nil || taken != 5 {
 			t.Errorf("%d, %v", taken, err)
 		}
 	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
@@ -120,14 +121,14 @@ func TestChargeOfSeveralKeys(t *testing.T) {
 func TestChargeOfUpTo(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		charge := httplimit.ChargeOf(r.Context(), "api")
-		if taken := charge.Result().Taken; taken != 100 {
+		c := charge.Of(r.Context(), "api")
+		if taken := c.Result().Taken; taken != 100 {
 			t.Errorf("taken %d", taken)
 		}
-		if err := charge.Refund(r.Context(), 101); err == nil {
+		if err := c.Refund(r.Context(), 101); err == nil {
 			t.Error("gave back more than was taken")
 		}
-		limitertest.Check(t, charge.Refund(r.Context(), 100))
+		limitertest.Check(t, c.Refund(r.Context(), 100))
 	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
 		req.Costs, req.UpTo = []int64{150}, true
 		return nil
@@ -136,19 +137,19 @@ func TestChargeOfUpTo(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 0)
 }
 
-// Without a middleware, ChargeOf returns nil, and the methods of the nil Charge do nothing. With
-// two middlewares, ChargeOf returns the charge of the one with the given name.
+// Without a middleware, charge.Of returns nil, and the methods of the nil Charge do nothing. With
+// two middlewares, charge.Of returns the charge of the one with the given name.
 func TestChargeOf(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	none := httplimit.ChargeOf(t.Context(), "api")
+	none := charge.Of(t.Context(), "api")
 	taken, err := none.More(t.Context(), 5)
 	if none != nil || taken != 0 || err != nil || none.Refund(t.Context(), 5) != nil || none.Result().Allowed {
 		t.Errorf("%v %d %v", none, taken, err)
 	}
-	inner := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		all := httplimit.ChargeOf(ctx, "all")
-		if charge.Result().Limit != 100 || all.Result().Limit != 50 {
-			t.Errorf("%+v, %+v", charge.Result(), all.Result())
+	inner := charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
+		all := charge.Of(ctx, "all")
+		if c.Result().Limit != 100 || all.Result().Limit != 50 {
+			t.Errorf("%+v, %+v", c.Result(), all.Result())
 		}
 		limitertest.Check(t, all.Refund(ctx, 1))
 	})
@@ -162,17 +163,17 @@ func TestChargeOf(t *testing.T) {
 // An error from the limiter does not change the charge.
 func TestChargeWithoutADecision(t *testing.T) {
 	limiter, server := newLimiter(t)
-	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-		before := charge.Result()
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
+		before := c.Result()
 		_ = server.Close()
-		if err := charge.Refund(ctx, 5); err == nil {
+		if err := c.Refund(ctx, 5); err == nil {
 			t.Error("a refund without a server")
 		}
-		if _, err := charge.More(ctx, 5); err == nil {
+		if _, err := c.More(ctx, 5); err == nil {
 			t.Error("more without a server")
 		}
-		if !reflect.DeepEqual(charge.Result(), before) {
-			t.Errorf("%+v, want %+v", charge.Result(), before)
+		if !reflect.DeepEqual(c.Result(), before) {
+			t.Errorf("%+v, want %+v", c.Result(), before)
 		}
 	}), get("/"))
 }
@@ -182,7 +183,7 @@ func TestFieldsTakenAway(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("RateLimit")
-		limitertest.Check(t, httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 1))
+		limitertest.Check(t, charge.Of(r.Context(), "api").Refund(r.Context(), 1))
 	}))
 	checkField(t, serve(handler, get("/")), "RateLimit", "")
 }
@@ -191,15 +192,15 @@ func TestFieldsTakenAway(t *testing.T) {
 // writing it.
 func TestChargeAfterTheHandler(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	var charge *httplimit.Charge
+	var c *charge.Charge
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		charge = httplimit.ChargeOf(r.Context(), "api")
+		c = charge.Of(r.Context(), "api")
 	}), httplimit.WithXHeaders())
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, get("/"))
 	before := w.Header().Clone()
-	if err := charge.Refund(t.Context(), 1); err != nil || charge.Result().Remaining != 100 {
-		t.Errorf("%v, %+v", err, charge.Result())
+	if err := c.Refund(t.Context(), 1); err != nil || c.Result().Remaining != 100 {
+		t.Errorf("%v, %+v", err, c.Result())
 	}
 	if !reflect.DeepEqual(w.Header(), before) {
 		t.Errorf("%v, want %v", w.Header(), before)
@@ -210,7 +211,7 @@ func TestChargeAfterTheHandler(t *testing.T) {
 func TestChargeOfOnceKey(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := httplimit.ChargeOf(r.Context(), "api").Refund(r.Context(), 9); !errors.Is(err, client.ErrMisconfigured) {
+		if err := charge.Of(r.Context(), "api").Refund(r.Context(), 9); !errors.Is(err, client.ErrMisconfigured) {
 			t.Error(err)
 		}
 	}), httplimit.WithRequest(func(r *http.Request, req *client.Request) error {
@@ -239,22 +240,22 @@ func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
 func TestChargeOfLocalLimiter(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	var before int64
-	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
 		load(t, server)
 		before = used(t, limiter, peer)
-		if err := charge.Refund(ctx, 1); err != nil || charge.Result().Source != "local" {
-			t.Errorf("%v, %+v", err, charge.Result())
+		if err := c.Refund(ctx, 1); err != nil || c.Result().Source != "local" {
+			t.Errorf("%v, %+v", err, c.Result())
 		}
-		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 {
+		if taken, err := c.More(ctx, 5); err != nil || taken != 5 {
 			t.Errorf("%d, %v", taken, err)
 		}
-		limitertest.Check(t, charge.Refund(ctx, 2))
+		limitertest.Check(t, c.Refund(ctx, 2))
 		if got := used(t, limiter, peer); got != 4 {
 			t.Errorf("%d are taken, want 4", got)
 		}
-		limitertest.Check(t, charge.Refund(ctx, 3))
-		limitertest.Check(t, charge.Refund(ctx, 9))
-		if err := charge.Refund(ctx, 1); err == nil {
+		limitertest.Check(t, c.Refund(ctx, 3))
+		limitertest.Check(t, c.Refund(ctx, 9))
+		if err := c.Refund(ctx, 1); err == nil {
 			t.Error("gave back more than was charged")
 		}
 	}), get("/"))
@@ -268,18 +269,18 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 func TestRefundOfMoreThanTheServerTook(t *testing.T) {
 	limiter, server := newLocalLimiter(t)
 	load(t, server)
-	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
+	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
 		must[any](t)(server.Do("FUNCTION", "FLUSH"))
-		if taken, err := charge.More(ctx, 5); err != nil || taken != 5 || charge.Result().Source != "local" {
-			t.Errorf("%d, %v, %+v", taken, err, charge.Result())
+		if taken, err := c.More(ctx, 5); err != nil || taken != 5 || c.Result().Source != "local" {
+			t.Errorf("%d, %v, %+v", taken, err, c.Result())
 		}
 		load(t, server)
-		if err := charge.Refund(ctx, 16); err == nil || !strings.Contains(err.Error(), "where the request is charged 15; give from 0 to that") {
+		if err := c.Refund(ctx, 16); err == nil || !strings.Contains(err.Error(), "where the request is charged 15; give from 0 to that") {
 			t.Errorf("a refund of 16: %v", err)
 		}
-		limitertest.Check(t, charge.Refund(ctx, 12))
-		limitertest.Check(t, charge.Refund(ctx, 3))
-		if err := charge.Refund(ctx, 1); err == nil {
+		limitertest.Check(t, c.Refund(ctx, 12))
+		limitertest.Check(t, c.Refund(ctx, 3))
+		if err := c.Refund(ctx, 1); err == nil {
 			t.Error("gave back more than was charged")
 		}
 	}), get("/"))

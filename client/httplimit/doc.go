@@ -13,7 +13,7 @@
 // # Keys
 //
 // A [Key] selects the key under which a request is counted: the client's address ([Address]), a
-// header ([Header]), a cookie ([Cookie]), the pattern of the route ([Pattern], [PatternOf]), or the
+// header ([Header]), a cookie ([Cookie]), the pattern of the route ([Pattern]), or the
 // result of a function ([Func]). Keys can be combined ([Join]) or tried in order ([FirstOf]). A
 // request without a key gets 400 Bad Request, so clients cannot avoid the limit by omitting a
 // header. To limit such requests by their address instead, write FirstOf(Header("X-Api-Key"),
@@ -44,13 +44,18 @@
 //
 // If there is no decision, because no server is reachable or the limit is wrong, the request is
 // allowed: an outage of the limiter should not become an outage of the service. The error goes to
-// [log/slog], at most once a second. With [RefuseOnError], the response is 503 Service Unavailable
-// instead. [OnError] receives every error. Retries do not help against a wrong limit:
+// [log/slog], at most once a second. With [WithRefuseOnError], the response is 503 Service Unavailable
+// instead. [WithOnError] receives every error. Retries do not help against a wrong limit:
 // [Middleware.Check] finds it when the program starts. While the program runs, the error is logged
-// separately. With [RefuseMisconfigured], the response is 500 Internal Server Error. If the client
+// separately. With [WithRefuseMisconfigured], the response is 500 Internal Server Error. If the client
 // has a [client.Fallback] other than ReturnError, the fallback applies first. Requests allowed by
 // FailOpen are served without the fields. Requests denied by FailClosed get 503, because they are
 // not over a limit.
+//
+// # Costs known afterwards
+//
+// A handler that knows the cost of its request only afterwards can correct the charge: see package
+// [github.com/ratelimit-functions/ratelimit/client/charge].
 //
 // # Clients that hang up
 //

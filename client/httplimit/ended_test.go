@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
@@ -52,7 +53,7 @@ func TestClientsThatHangUp(t *testing.T) {
 				var handled atomic.Int64
 				count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) })
 				limited := newHandler(t, limiter, "3/h", httplimit.Func("all", func(*http.Request) (string, error) { return "x", nil }), count,
-					withFallback(fallback), httplimit.OnError(func(_ *http.Request, err error) { t.Error(err) }))
+					withFallback(fallback), httplimit.WithOnError(func(_ *http.Request, err error) { t.Error(err) }))
 				var serving sync.WaitGroup
 				site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					serving.Add(1)
@@ -106,7 +107,7 @@ func TestEndedContexts(t *testing.T) {
 	}
 }
 
-// Without a decision, a request whose context is done is not served. OnError receives errors from
+// Without a decision, a request whose context is done is not served. WithOnError receives errors from
 // the server and from the Key, but not the error of the context.
 func TestEndedContextsWithoutADecision(t *testing.T) {
 	const text = "no database"
@@ -121,10 +122,10 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 			{"outage", nil, withFallback(client.ReturnError), true, ""},
 			{"outage and FailOpen", nil, withFallback(client.FailOpen), true, ""},
 			{"outage and FailClosed", nil, withFallback(client.FailClosed), true, "1"},
-			{"outage and RefuseOnError", nil, httplimit.RefuseOnError(30 * time.Second), true, "30"},
-			{"the key fails", errors.New(text), httplimit.SkipPaths("/x"), true, ""},
-			{"the key fails and RefuseOnError", errors.New(text), httplimit.RefuseOnError(30 * time.Second), true, "30"},
-			{"the key ends", ctx.Err(), httplimit.SkipPaths("/x"), false, ""},
+			{"outage and WithRefuseOnError", nil, httplimit.WithRefuseOnError(30 * time.Second), true, "30"},
+			{"the key fails", errors.New(text), httplimit.WithSkip(func(*http.Request) bool { return false }), true, ""},
+			{"the key fails and WithRefuseOnError", errors.New(text), httplimit.WithRefuseOnError(30 * time.Second), true, "30"},
+			{"the key ends", ctx.Err(), httplimit.WithSkip(func(*http.Request) bool { return false }), false, ""},
 		} {
 			if tt.name == "the key ends" && ctx.Err() == nil {
 				continue
@@ -135,16 +136,16 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 				key := httplimit.Func("tenant", func(*http.Request) (string, error) { return "acme", tt.key })
 				never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") })
 				var heard []error
-				response := serve(newHandler(t, limiter, "2/h", key, never, tt.opt, httplimit.OnError(func(_ *http.Request, err error) { heard = append(heard, err) })), get("/").WithContext(ctx))
+				response := serve(newHandler(t, limiter, "2/h", key, never, tt.opt, httplimit.WithOnError(func(_ *http.Request, err error) { heard = append(heard, err) })), get("/").WithContext(ctx))
 				checkStatus(t, response, http.StatusServiceUnavailable)
 				checkField(t, response, "Retry-After", tt.after)
 				body(t, response)
 				if (len(heard) == 1) != tt.heard || len(heard) > 1 {
-					t.Errorf("OnError heard %v, want an error: %t", heard, tt.heard)
+					t.Errorf("WithOnError heard %v, want an error: %t", heard, tt.heard)
 				}
 				for _, err := range heard {
 					if tt.key == nil && !errors.Is(err, client.ErrUnavailable) || tt.key != nil && !errors.Is(err, tt.key) {
-						t.Errorf("OnError heard %v", err)
+						t.Errorf("WithOnError heard %v", err)
 					}
 				}
 			})
@@ -156,11 +157,11 @@ func TestEndedContextsWithoutADecision(t *testing.T) {
 func TestChargeOfAClientThatHungUp(t *testing.T) {
 	for name, ctx := range endedContexts(t) {
 		limiter, _ := newLimiter(t)
-		handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, charge *httplimit.Charge) {
-			if taken, err := charge.More(ctx, 30); err != nil || taken != 30 {
+		handler := charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
+			if taken, err := c.More(ctx, 30); err != nil || taken != 30 {
 				t.Errorf("%s: %d more, %v, want 30", name, taken, err)
 			}
-			if err := charge.Refund(ctx, 5); err != nil {
+			if err := c.Refund(ctx, 5); err != nil {
 				t.Errorf("%s: a refund: %v", name, err)
 			}
 		})

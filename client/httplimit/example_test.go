@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
@@ -57,7 +58,7 @@ func ExampleNew() {
 func ExampleAddress() {
 	limiter, stop := exampleLimiter()
 	defer stop()
-	key := httplimit.Address(httplimit.TrustedProxies("10.0.0.0/8"))
+	key := httplimit.Address(httplimit.WithTrustedProxies("10.0.0.0/8"))
 	limit, err := httplimit.New(limiter, "api", "2/m", key)
 	if err != nil {
 		fmt.Println(err)
@@ -74,7 +75,7 @@ func ExampleAddress() {
 }
 
 // The cost of a request is known after it is served: charge the maximum first, then refund.
-func ExampleChargeOf() {
+func Example_charge() {
 	limiter, stop := exampleLimiter()
 	defer stop()
 	limit, err := httplimit.New(limiter, "rows", "10000/h", httplimit.Address(),
@@ -88,7 +89,7 @@ func ExampleChargeOf() {
 	}
 	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rows := int64(120)
-		if err := httplimit.ChargeOf(r.Context(), "rows").Refund(r.Context(), 1000-rows); err != nil {
+		if err := charge.Of(r.Context(), "rows").Refund(r.Context(), 1000-rows); err != nil {
 			fmt.Println(err)
 		}
 		fmt.Fprintln(w, rows, "rows")

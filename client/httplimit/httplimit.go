@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
+	"github.com/ratelimit-functions/ratelimit/client/key"
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
@@ -20,78 +21,68 @@ import (
 // An Option configures the middleware. [New] returns an error if an option is invalid.
 type Option func(*middleware) error
 
-// Skip excludes requests for which skip returns true: they are not counted, and always allowed. If
-// Skip is given several times, a request is excluded if any of the functions returns true.
-func Skip(skip func(*http.Request) bool) Option {
+// WithSkip excludes requests for which skip returns true: they are not counted, and always allowed. If
+// WithSkip is given several times, a request is excluded if any of the functions returns true.
+func WithSkip(skip func(*http.Request) bool) Option {
 	return func(m *middleware) error {
 		if skip == nil {
-			return errors.New("Skip(nil); give a function, or leave it out")
+			return errors.New("WithSkip(nil); give a function, or leave it out")
 		}
 		m.skips = append(m.skips, skip)
 		return nil
 	}
 }
 
-// SkipMethods excludes requests by method, as in SkipMethods("HEAD", "OPTIONS").
-func SkipMethods(methods ...string) Option {
-	return Skip(func(r *http.Request) bool { return slices.Contains(methods, r.Method) })
-}
-
-// SkipPaths excludes requests for exactly the given paths, as in SkipPaths("/healthz", "/readyz").
-func SkipPaths(paths ...string) Option {
-	return Skip(func(r *http.Request) bool { return slices.Contains(paths, r.URL.Path) })
-}
-
 // WithRequest sets a function that modifies the request to the limiter, for example to set another
 // limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit,
 // that of [New]. If change removes all keys, the HTTP request is not limited. An error is treated
-// as an error from the limiter, unless it is [ErrNoKey].
+// as an error from the limiter, unless it is [key.ErrMissing].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
 	return func(m *middleware) error {
 		return adapter.Set(&m.Change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
-// Delay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
-// Delay the handler is called immediately. If the request's context ends first, the client gets 503
+// WithDelay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
+// WithDelay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
-func Delay() Option {
+func WithDelay() Option {
 	return func(m *middleware) error {
 		m.delay = true
 		return nil
 	}
 }
 
-// RefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
+// WithRefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
 // is no decision. Without this option, a request without a decision is allowed, unless its context
 // has ended. retryAfter must be at least a second.
-func RefuseOnError(retryAfter time.Duration) Option {
+func WithRefuseOnError(retryAfter time.Duration) Option {
 	return func(m *middleware) error {
 		if retryAfter < time.Second {
-			return fmt.Errorf("RefuseOnError(%v); give at least a second, which is the unit of Retry-After", retryAfter)
+			return fmt.Errorf("WithRefuseOnError(%v); give at least a second, which is the unit of Retry-After", retryAfter)
 		}
 		m.refuse = retryAfter
 		return nil
 	}
 }
 
-// RefuseMisconfigured makes the middleware respond with 500 Internal Server Error if there is no
+// WithRefuseMisconfigured makes the middleware respond with 500 Internal Server Error if there is no
 // decision because of a [client.ErrMisconfigured], such as a wrong limit, which no retry can fix.
 // Without this option, a request whose limit is wrong is treated as in an outage.
 // [Middleware.Check] finds a wrong limit when the program starts.
-func RefuseMisconfigured() Option {
+func WithRefuseMisconfigured() Option {
 	return func(m *middleware) error {
 		m.refuseMisconfigured = true
 		return nil
 	}
 }
 
-// OnError calls f for each request without a decision, instead of logging. It does not change the
-// response; see [RefuseOnError]. f is not called if a [Key] or [WithRequest] fails only because the
+// WithOnError calls f for each request without a decision, instead of logging. It does not change the
+// response; see [WithRefuseOnError]. f is not called if a [Key] or [WithRequest] fails only because the
 // request's context has ended.
-func OnError(f func(*http.Request, error)) Option {
+func WithOnError(f func(*http.Request, error)) Option {
 	return func(m *middleware) error {
-		return adapter.Set(&m.onError, f, "OnError(nil); give a function, or leave it out for the log")
+		return adapter.Set(&m.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
 	}
 }
 
@@ -172,7 +163,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	ctx := r.Context()
 	req, err := m.Request(r)
 	switch {
-	case errors.Is(err, ErrNoKey), errors.Is(err, keytext.ErrDiffer):
+	case errors.Is(err, key.ErrMissing), errors.Is(err, keytext.ErrDiffer):
 		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	case err != nil:
@@ -208,7 +199,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	defer fields.end()
-	next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, chargeOf(m.Name), charge)))
+	next.ServeHTTP(w, r.WithContext(adapter.WithCharge(ctx, m.Name, charge)))
 }
 
 func (m *middleware) deny(w http.ResponseWriter, req client.Request, result client.Result) {
@@ -229,7 +220,7 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 }
 
 // undecided handles a request without a decision. err is the reason why there is none. The request
-// is rejected if RefuseMisconfigured applies, or if refuse, the retry delay, is above 0. It is also
+// is rejected if WithRefuseMisconfigured applies, or if refuse, the retry delay, is above 0. It is also
 // rejected if its context has ended, because the client may have ended it to avoid the limit.
 // Otherwise it is served. undecided writes no RateLimit fields.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
+	"github.com/ratelimit-functions/ratelimit/client/key"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -80,8 +82,10 @@ func TestXHeaders(t *testing.T) {
 
 func TestSkip(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	handler := newHandler(t, limiter, "100/d", httplimit.Address(), ok, httplimit.SkipMethods("HEAD", "OPTIONS"),
-		httplimit.SkipPaths("/healthz"), httplimit.Skip(func(r *http.Request) bool { return r.Header.Get("X-Probe") != "" }))
+	handler := newHandler(t, limiter, "100/d", httplimit.Address(), ok,
+		httplimit.WithSkip(func(r *http.Request) bool {
+			return r.Method == "HEAD" || r.Method == "OPTIONS" || r.URL.Path == "/healthz"
+		}), httplimit.WithSkip(func(r *http.Request) bool { return r.Header.Get("X-Probe") != "" }))
 	for _, tt := range []struct {
 		method, path string
 		skipped      bool
@@ -99,7 +103,7 @@ func TestSkip(t *testing.T) {
 		}
 	}
 	if response := serve(handler, get("/", "X-Probe", "1")); response.Header.Get("RateLimit") != "" {
-		t.Error("counted what Skip leaves out")
+		t.Error("counted what WithSkip leaves out")
 	}
 }
 
@@ -113,10 +117,10 @@ func TestWithRequest(t *testing.T) {
 		case "staff":
 			req.Keys = nil
 		case "none":
-			return fmt.Errorf("%w: no plan", httplimit.ErrNoKey)
+			return fmt.Errorf("%w: no plan", key.ErrMissing)
 		}
 		return nil
-	}), httplimit.OnError(func(_ *http.Request, err error) { t.Error(err) }))
+	}), httplimit.WithOnError(func(_ *http.Request, err error) { t.Error(err) }))
 	checkField(t, serve(handler, get("/", "X-Plan", "paid")), "RateLimit", `"api";r=90;t=6`)
 	response := serve(handler, get("/", "X-Plan", "staff"))
 	checkStatus(t, response, http.StatusOK)
@@ -163,9 +167,9 @@ func TestNested(t *testing.T) {
 func TestWithoutADecision(t *testing.T) {
 	limiter, server := newLimiter(t)
 	var found []error
-	note := httplimit.OnError(func(_ *http.Request, err error) { found = append(found, err) })
+	note := httplimit.WithOnError(func(_ *http.Request, err error) { found = append(found, err) })
 	passing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note)
-	refusing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note, httplimit.RefuseOnError(1500*time.Millisecond))
+	refusing := newHandler(t, limiter, "100/d", httplimit.Address(), ok, note, httplimit.WithRefuseOnError(1500*time.Millisecond))
 	wrong := newHandler(t, limiter, "100/x", httplimit.Address(), ok, note)
 	checkStatus(t, serve(wrong, get("/")), http.StatusOK)
 	if len(found) != 1 || limitertest.CodeOf(found[0]) != "BADLIMIT" {
@@ -188,7 +192,7 @@ func TestWithoutADecision(t *testing.T) {
 	}
 }
 
-// The client's fallback applies before RefuseOnError. If the fallback decides, the response has no
+// The client's fallback applies before WithRefuseOnError. If the fallback decides, the response has no
 // RateLimit field.
 func TestFallbackOfTheClient(t *testing.T) {
 	for _, tt := range []struct {
@@ -204,10 +208,10 @@ func TestFallbackOfTheClient(t *testing.T) {
 		_ = server.Close()
 		var found error
 		handler := newHandler(t, limiter, "100/d", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if charge := httplimit.ChargeOf(r.Context(), "api"); charge != nil {
-				t.Errorf("charged %+v", charge.Result())
+			if c := charge.Of(r.Context(), "api"); c != nil {
+				t.Errorf("charged %+v", c.Result())
 			}
-		}), httplimit.OnError(func(_ *http.Request, err error) { found = err }), httplimit.RefuseOnError(30*time.Second),
+		}), httplimit.WithOnError(func(_ *http.Request, err error) { found = err }), httplimit.WithRefuseOnError(30*time.Second),
 			httplimit.WithRequest(func(_ *http.Request, req *client.Request) error { req.Fallback = tt.fallback; return nil }))
 		response := serve(handler, get("/"))
 		checkStatus(t, response, tt.status)
@@ -219,7 +223,7 @@ func TestFallbackOfTheClient(t *testing.T) {
 	}
 }
 
-// Check finds a wrong limit when a program starts. Later, RefuseMisconfigured rejects requests, but
+// Check finds a wrong limit when a program starts. Later, WithRefuseMisconfigured rejects requests, but
 // only for errors that no retry can fix.
 func TestMisconfigured(t *testing.T) {
 	limiter, server := newLimiter(t, functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "100/d"}}},
@@ -230,7 +234,7 @@ func TestMisconfigured(t *testing.T) {
 		return nil
 	})
 	make := func(limit client.Limit, opts ...httplimit.Option) httplimit.Middleware {
-		return must[httplimit.Middleware](t)(httplimit.New(limiter, "api", limit, httplimit.Address(), append(opts, httplimit.RefuseMisconfigured())...))
+		return must[httplimit.Middleware](t)(httplimit.New(limiter, "api", limit, httplimit.Address(), append(opts, httplimit.WithRefuseMisconfigured())...))
 	}
 	for _, tt := range []struct {
 		limit client.Limit
@@ -277,7 +281,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// Without OnError, the middleware logs at most one line per second, however many requests fail. A
+// Without WithOnError, the middleware logs at most one line per second, however many requests fail. A
 // wrong limit is logged separately, with the remedy.
 func TestLog(t *testing.T) {
 	limiter, _ := newLimiter(t)
@@ -306,7 +310,7 @@ func TestDelay(t *testing.T) {
 	var began time.Time
 	var waited time.Duration
 	note := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { waited = time.Since(began) })
-	delaying := newHandler(t, limiter, "leaky_bucket 20/s burst=3", httplimit.Address(), note, httplimit.Delay())
+	delaying := newHandler(t, limiter, "leaky_bucket 20/s burst=3", httplimit.Address(), note, httplimit.WithDelay())
 	for _, want := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond} { // the server's clock is stopped, so each wait is longer
 		began = time.Now()
 		checkStatus(t, serve(delaying, get("/")), http.StatusOK)
@@ -317,7 +321,7 @@ func TestDelay(t *testing.T) {
 	checkStatus(t, serve(delaying, get("/")), http.StatusTooManyRequests)
 
 	// A request whose context ends while it waits for its turn does not reach the handler. Without
-	// Delay no request waits.
+	// WithDelay no request waits.
 	slow := httplimit.Func("queue", func(*http.Request) (string, error) { return "slow", nil })
 	called := 0
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called++ })
@@ -329,7 +333,7 @@ func TestDelay(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	response := serve(newHandler(t, limiter, "leaky_bucket 1/h burst=5", slow, count, httplimit.Delay()), get("/").WithContext(ctx))
+	response := serve(newHandler(t, limiter, "leaky_bucket 1/h burst=5", slow, count, httplimit.WithDelay()), get("/").WithContext(ctx))
 	if ctx.Err() == nil {
 		t.Error("it did not wait")
 	}

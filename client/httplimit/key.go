@@ -1,25 +1,22 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// ErrNoKey is the error that a [Func] must return if the request lacks the value for the key. The
-// client then gets 400 Bad Request with the text of the error, or [FirstOf] tries the next key. Any
-// other error is treated as a server error: no decision is made.
-var ErrNoKey = errors.New("the request lacks what it is limited by")
-
 // A Key selects the key under which a request is counted. The functions of this package make keys;
 // the zero value is not usable. A Key may be shared.
 type Key struct{ key keytext.Key[*http.Request] }
 
-var keys = keytext.Keys[*http.Request]{Missing: ErrNoKey, Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
+var keys = keytext.Keys[*http.Request]{Such: "Address()", Makers: "Address, Header, Cookie, Pattern or Func"}
 
 // Func counts requests by the result of f: Func("tenant", tenant) uses keys such as "tenant=acme".
-// An empty result is treated as [ErrNoKey].
+// An empty result is treated as [key.ErrMissing].
 //
 // f may return any text. A value longer than 128 bytes is replaced by a hash, and control
 // characters and % | { } are percent-encoded. So no value can imitate another key or change its
@@ -60,27 +57,23 @@ func unusable(err error) Key { return Key{keytext.Key[*http.Request]{Err: err}} 
 
 // Pattern counts each request by the pattern of its route, which [http.ServeMux] and compatible
 // routers store in [http.Request.Pattern]: "route=GET /items/%7Bid%7D". It is for middleware around
-// single handlers of the router. Around a ServeMux the pattern is not known yet: use [PatternOf].
-func Pattern() Key {
-	return Func("route", func(r *http.Request) (string, error) {
-		if r.Pattern == "" {
-			return "", errors.New("httplimit.Pattern: the request has no pattern; put the middleware around the handlers of the router, or use PatternOf")
-		}
-		return r.Pattern, nil
-	})
-}
-
-// PatternOf counts each request by the pattern that matches it in mux. Use PatternOf in middleware
-// that wraps mux. All requests without a pattern in mux share one key.
-func PatternOf(mux *http.ServeMux) Key {
-	if mux == nil {
-		return unusable(errors.New("PatternOf(nil); give the ServeMux that serves the requests"))
+// single handlers of the router. Around a ServeMux the pattern is not known yet: give the mux, as in
+// Pattern(mux). All requests without a pattern in mux share one key.
+func Pattern(mux ...*http.ServeMux) Key {
+	switch {
+	case len(mux) == 0:
+		return Func("route", func(r *http.Request) (string, error) {
+			if r.Pattern == "" {
+				return "", errors.New("httplimit.Pattern: the request has no pattern; put the middleware around the handlers of the router, or give the ServeMux, as in Pattern(mux)")
+			}
+			return r.Pattern, nil
+		})
+	case len(mux) > 1 || mux[0] == nil:
+		return unusable(fmt.Errorf("Pattern(%v); give the one ServeMux that the middleware is around", mux))
 	}
 	return Func("route", func(r *http.Request) (string, error) {
-		if _, pattern := mux.Handler(r); pattern != "" {
-			return pattern, nil
-		}
-		return "none", nil
+		_, pattern := mux[0].Handler(r)
+		return cmp.Or(pattern, "none"), nil
 	})
 }
 

@@ -57,8 +57,8 @@ func TestKeys(t *testing.T) {
 		{"a cookie that is not encoded", cookie, get("/", "Cookie", "sid=%secret"), "cookie:sid~" + hash("%secret")},
 		{"an empty cookie", cookie, get("/", "Cookie", "sid="), ""},
 		{"no cookie", cookie, get("/", "Cookie", "sid"), ""},
-		{"the pattern of a mux", httplimit.PatternOf(mux), get("/items/7"), "route=GET /items/%7Bid%7D"},
-		{"no pattern of a mux", httplimit.PatternOf(mux), get("/elsewhere"), "route=none"},
+		{"the pattern of a mux", httplimit.Pattern(mux), get("/items/7"), "route=GET /items/%7Bid%7D"},
+		{"no pattern of a mux", httplimit.Pattern(mux), get("/elsewhere"), "route=none"},
 		{"a function", value("acme"), get("/"), "tenant=acme"},
 		{"a function without a value", value(""), get("/"), ""},
 		{"what would be another key", value("a|address=1.2.3.4{b}%7C\r\n\x7fé"), get("/"), "tenant=a%7Caddress=1.2.3.4%7Bb%7D%257C%0D%0A%7Fé"},
@@ -126,31 +126,31 @@ func TestDifferentValues(t *testing.T) {
 
 func TestPattern(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	handler := newHandler(t, limiter, "100/d", httplimit.Pattern(), ok, httplimit.OnError(func(_ *http.Request, err error) { t.Log(err) }))
+	handler := newHandler(t, limiter, "100/d", httplimit.Pattern(), ok, httplimit.WithOnError(func(_ *http.Request, err error) { t.Log(err) }))
 	mux := http.NewServeMux()
 	mux.Handle("/items/{id}", handler)
 	serve(mux, get("/items/1"))
 	serve(mux, get("/items/2"))
 	limitertest.WantUsed(t, limiter, "api|route=/items/%7Bid%7D", 2)
 
-	// In middleware around the mux, the pattern is not known. OnError gets an error, and the request
+	// In middleware around the mux, the pattern is not known. WithOnError gets an error, and the request
 	// is allowed, because the client did nothing wrong.
 	var found error
-	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
+	handler = newHandler(t, limiter, "100/d", httplimit.Pattern(), mux, httplimit.WithOnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/items/1")), http.StatusOK)
 	if found == nil || !strings.Contains(found.Error(), "the request has no pattern") {
 		t.Error(found)
 	}
 }
 
-// If a key function returns an error, OnError gets the error, and the request is allowed. FirstOf
+// If a key function returns an error, WithOnError gets the error, and the request is allowed. FirstOf
 // does not try the next key.
 func TestKeyThatFails(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	broken := errors.New("no directory of tenants")
 	key := httplimit.FirstOf(httplimit.Func("tenant", func(*http.Request) (string, error) { return "", broken }), httplimit.Address())
 	var found error
-	handler := newHandler(t, limiter, "100/d", key, ok, httplimit.OnError(func(_ *http.Request, err error) { found = err }))
+	handler := newHandler(t, limiter, "100/d", key, ok, httplimit.WithOnError(func(_ *http.Request, err error) { found = err }))
 	checkStatus(t, serve(handler, get("/")), http.StatusOK)
 	if !errors.Is(found, broken) {
 		t.Error(found)
@@ -184,20 +184,20 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "api", "1/s", httplimit.Join(key, httplimit.Header("")), nil, "Header without a name"},
 		{limiter, "api", "1/s", httplimit.Header("host"), nil, `use Func("host", f) with an f that returns Request.Host`},
 		{limiter, "api", "1/s", httplimit.Cookie(""), nil, "Cookie without a name"},
-		{limiter, "api", "1/s", httplimit.PatternOf(nil), nil, "PatternOf(nil)"},
+		{limiter, "api", "1/s", httplimit.Pattern(nil), nil, "Pattern([<nil>])"},
 		{limiter, "api", "1/s", httplimit.Func("", none), nil, "Func without a name or a function"},
 		{limiter, "api", "1/s", httplimit.Func("a", nil), nil, "Func without a name or a function"},
 		{limiter, "api", "1/s", httplimit.Address(nil), nil, "an option of Address is nil"},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("10.0.0.0/33")), nil, `TrustedProxies: "10.0.0.0/33" is not a network; write an address, unix: or one such as 10.0.0.0/8`},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("fe80::1%eth0")), nil, `"fe80::1%eth0" is not a network`},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.TrustedProxies("::ffff:10.0.0.0/104")), nil, "is an IPv4 network written as IPv6"},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(0)), nil, "IPv6Prefix(0); give the size of a network"},
-		{limiter, "api", "1/s", httplimit.Address(httplimit.IPv6Prefix(129)), nil, "IPv6Prefix(129)"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithTrustedProxies("10.0.0.0/33")), nil, `WithTrustedProxies: "10.0.0.0/33" is not a network; write an address, unix: or one such as 10.0.0.0/8`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithTrustedProxies("fe80::1%eth0")), nil, `"fe80::1%eth0" is not a network`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithTrustedProxies("::ffff:10.0.0.0/104")), nil, "is an IPv4 network written as IPv6"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithIPv6Prefix(0)), nil, "WithIPv6Prefix(0); give the size of a network"},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithIPv6Prefix(129)), nil, "WithIPv6Prefix(129)"},
 		{limiter, "api", "1/s", key, []httplimit.Option{nil}, "an option is nil"},
-		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.Skip(nil)}, "Skip(nil)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithSkip(nil)}, "WithSkip(nil)"},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithRequest(nil)}, "WithRequest(nil)"},
-		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.OnError(nil)}, "OnError(nil)"},
-		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.RefuseOnError(999)}, "RefuseOnError(999ns); give at least a second"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithOnError(nil)}, "WithOnError(nil)"},
+		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithRefuseOnError(999)}, "WithRefuseOnError(999ns); give at least a second"},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Limit: "1/s", Quota: 1, Window: 1})}, `the name "" has 0 bytes`},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Quota: 1, Window: 1})}, `policy "a" has no limit`},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Limit: "1/s", Window: 1})}, `policy "a" has the quota 0 and the window 1ns; give both`},

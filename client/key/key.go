@@ -15,6 +15,12 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
+// ErrMissing is the error that the function of an httplimit.Func or a grpclimit.Func must return if
+// the request or the call lacks the value for the key. The sender then gets 400 Bad Request or
+// INVALID_ARGUMENT with the text of the error, or FirstOf tries the next key. Any other error is
+// treated as an error of the server: no decision is made.
+var ErrMissing = keytext.ErrMissing
+
 // Header returns the key of httplimit.Header for a value: Header("api", "X-Api-Key", "k1") is
 // "api|header:X-Api-Key~" and 32 hexadecimal digits.
 func Header(name, header, value string) string {

@@ -24,7 +24,7 @@ func fiberMiddleware(middleware func(http.Handler) http.Handler) fiber.Handler {
 
 // Fiber returns a server with fiber, which is not based on net/http. Its adaptor gives the
 // middleware a copy of the request without a pattern, so the key is only the address. The handler
-// cannot get the middleware's [httplimit.Charge].
+// cannot get the middleware's charge.Charge.
 func Fiber(limiter *client.Client) (*fiber.App, error) {
 	limit, err := httplimit.New(limiter, "items", "2/m", httplimit.Address())
 	if err != nil {

@@ -18,9 +18,8 @@ type Key[C any] struct {
 
 // Keys makes Key values for one package. Its fields appear in that package's errors.
 type Keys[C any] struct {
-	Missing error  // returned if a C lacks the value for the key
-	Such    string // an example of a key, for errors
-	Makers  string // the functions that make keys, for errors
+	Such   string // an example of a key, for errors
+	Makers string // the functions that make keys, for errors
 }
 
 // Func returns a Key that consists of name and the result of f.
@@ -35,13 +34,16 @@ func (k Keys[C]) Func(name string, f func(C) (string, error)) Key[C] {
 		case err != nil:
 			return "", err
 		case value == "":
-			return "", fmt.Errorf("%w: no %s", k.Missing, name)
+			return "", fmt.Errorf("%w: no %s", ErrMissing, name)
 		}
 		return Value(name, value), nil
 	}}
 }
 
-// ErrDiffer is the error of a [Keys.Secret] for a C with several values. It is not k.Missing, so
+// ErrMissing is the error if a C lacks the value for the key.
+var ErrMissing = errors.New("the request lacks what it is limited by")
+
+// ErrDiffer is the error of a [Keys.Secret] for a C with several values. It is not ErrMissing, so
 // FirstOf does not try the next key.
 var ErrDiffer = errors.New("several different values")
 
@@ -65,7 +67,7 @@ func (k Keys[C]) Secret(maker, example, name string, values func(C) []string) Ke
 			v = cmp.Or(v, value)
 		}
 		if v == "" {
-			return "", fmt.Errorf("%w: no %s %s", k.Missing, kind, name)
+			return "", fmt.Errorf("%w: no %s %s", ErrMissing, kind, name)
 		}
 		return hashed(kind, name, v), nil
 	}}
@@ -124,14 +126,14 @@ func (k Keys[C]) Join(keys []Key[C]) Key[C] {
 	}}
 }
 
-// FirstOf returns a Key that uses the first of keys that does not return the error k.Missing.
+// FirstOf returns a Key that uses the first of keys that does not return the error ErrMissing.
 func (k Keys[C]) FirstOf(keys []Key[C]) Key[C] {
 	if err := k.Check("FirstOf", keys...); err != nil {
 		return Key[C]{Err: err}
 	}
 	return Key[C]{Of: func(c C) (text string, err error) {
 		for _, key := range keys {
-			if text, err = key.Of(c); !errors.Is(err, k.Missing) {
+			if text, err = key.Of(c); !errors.Is(err, ErrMissing) {
 				break
 			}
 		}

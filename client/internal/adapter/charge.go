@@ -38,8 +38,8 @@ func Take(ctx context.Context, limiter client.Limiter, req client.Request) (clie
 	return result, err
 }
 
-// Charge records the units that were taken for one call, and can correct them. The packages for
-// HTTP and gRPC export it. The methods of a nil Charge do nothing.
+// Charge records the units that were taken for one call, and can correct them. Package charge
+// exports it. The methods of a nil Charge do nothing.
 type Charge struct {
 	limiter client.Limiter
 	changed func(client.Request, client.Result)
@@ -53,6 +53,20 @@ type Charge struct {
 	local   int64   // units that this process allowed because no server decided
 	doubt   error   // why it is unknown whether a server charged the units in local; nil if it did not
 	refund  error   // the error of a refund whose outcome is unknown
+}
+
+// chargeOf is the context key of the Charge of the limit with this name.
+type chargeOf string
+
+// WithCharge returns a context with the Charge of the limit with this name.
+func WithCharge(ctx context.Context, name string, charge *Charge) context.Context {
+	return context.WithValue(ctx, chargeOf(name), charge)
+}
+
+// ChargeOf returns the Charge of the limit with this name, or nil.
+func ChargeOf(ctx context.Context, name string) *Charge {
+	charge, _ := ctx.Value(chargeOf(name)).(*Charge)
+	return charge
 }
 
 // NewCharge returns the charge of req, for which Take returned result. changed is called with each

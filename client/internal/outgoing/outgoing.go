@@ -1,5 +1,5 @@
 // Package outgoing keeps calls to other services within a limit. It has code shared by packages
-// httpcall and grpclimit.
+// httpcall and grpccall.
 package outgoing
 
 import (

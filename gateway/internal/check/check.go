@@ -52,10 +52,10 @@ const (
 func New(options Options) (*Handler, error) {
 	var address []httplimit.AddressOption
 	if len(options.TrustedProxies) > 0 {
-		address = append(address, httplimit.TrustedProxies(options.TrustedProxies...))
+		address = append(address, httplimit.WithTrustedProxies(options.TrustedProxies...))
 	}
 	if options.IPv6Prefix != 0 {
-		address = append(address, httplimit.IPv6Prefix(options.IPv6Prefix))
+		address = append(address, httplimit.WithIPv6Prefix(options.IPv6Prefix))
 	}
 	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
 	if _, err := httplimit.New(options.Limiter, "check", "1/s", h.address); err != nil {
@@ -163,8 +163,8 @@ func (h *Handler) limit(path string) (string, http.Handler, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.RefuseOnError(time.Second),
-		httplimit.OnError(h.failed))
+	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.WithRefuseOnError(time.Second),
+		httplimit.WithOnError(h.failed))
 	if err != nil {
 		return "", nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/key"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
@@ -82,7 +83,7 @@ func segment(n int) httplimit.Key {
 		_, uri := cutPath(r.URL.EscapedPath())
 		uri = cmp.Or(uri, r.Header.Get(uriField))
 		if uri == "" {
-			return "", fmt.Errorf("%w: the path has no /- with the client's path behind it, and there is no header %s", httplimit.ErrNoKey, uriField)
+			return "", fmt.Errorf("%w: the path has no /- with the client's path behind it, and there is no header %s", key.ErrMissing, uriField)
 		}
 		words := segments(uri)
 		if n > len(words) {

@@ -1,4 +1,4 @@
-package grpclimit
+package grpccall
 
 import (
 	"cmp"
@@ -8,52 +8,59 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/retryinfo"
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 	"github.com/ratelimit-functions/ratelimit/client/internal/outgoing"
 )
 
-// Client keeps a process's outgoing calls within a limit. Make one with [NewClient]. It is safe for
+// call is an outgoing call.
+type call struct {
+	ctx    context.Context
+	target string // of the connection
+	method string
+}
+
+// Interceptor keeps a process's outgoing calls within a limit. Make one with [New]. It is safe for
 // concurrent use.
-type Client struct {
+type Interceptor struct {
 	calls      outgoing.Calls[call]
 	key        func(ctx context.Context, target, method string) (string, error)
 	onError    func(ctx context.Context, method string, err error)
 	perMessage bool
 }
 
-// A ClientOption configures a Client. [NewClient] returns an error if an option is invalid.
-type ClientOption func(*Client) error
+// A Option configures an Interceptor. [New] returns an error if an option is invalid.
+type Option func(*Interceptor) error
 
-// CountBy counts calls by the result of key, for example the account that a call is for, instead
+// WithKey counts calls by the result of key, for example the account that a call is for, instead
 // of the target of the connection. method is the full method name. If key returns an error or an
 // empty string, the call fails.
-func CountBy(key func(ctx context.Context, target, method string) (string, error)) ClientOption {
-	return func(c *Client) error {
-		return adapter.Set(&c.key, key, "CountBy(nil); give a function, or leave it out for the target")
+func WithKey(key func(ctx context.Context, target, method string) (string, error)) Option {
+	return func(c *Interceptor) error {
+		return adapter.Set(&c.key, key, "WithKey(nil); give a function, or leave it out for the target")
 	}
 }
 
-// Change sets a function that modifies the request to the limiter, for example to set a cost,
+// WithRequest sets a function that modifies the request to the limiter, for example to set a cost,
 // another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
 // all keys, the call is not limited; if it returns an error, the call fails.
-func Change(change func(ctx context.Context, method string, req *client.Request) error) ClientOption {
-	return func(c *Client) error {
+func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {
+	return func(c *Interceptor) error {
 		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
-		return adapter.Set(&change, change, "Change(nil); give a function, or leave it out")
+		return adapter.Set(&change, change, "WithRequest(nil); give a function, or leave it out")
 	}
 }
 
-// PerMessageSent also counts each message sent on a stream, except the first: the charge for
+// WithPerMessage also counts each message sent on a stream, except the first: the charge for
 // opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
 // a [client.ErrLimited], the message was not sent and the stream is still open.
-func PerMessageSent() ClientOption {
-	return func(c *Client) error {
+func WithPerMessage() Option {
+	return func(c *Interceptor) error {
 		c.perMessage = true
 		return nil
 	}
@@ -61,30 +68,30 @@ func PerMessageSent() ClientOption {
 
 // WithLongestWait sets the longest total time that a call waits for its turn. The default is a
 // minute. With 0, a call that would have to wait fails immediately.
-func WithLongestWait(d time.Duration) ClientOption {
-	return func(c *Client) error { return c.calls.LongestWait(d) }
+func WithLongestWait(d time.Duration) Option {
+	return func(c *Interceptor) error { return c.calls.LongestWait(d) }
 }
 
 // WithLongestBlock sets the longest time for which a RetryInfo can block a key. The default is ten
 // minutes. With 0, a RetryInfo does not block.
-func WithLongestBlock(d time.Duration) ClientOption {
-	return func(c *Client) error { return c.calls.LongestBlock(d) }
+func WithLongestBlock(d time.Duration) Option {
+	return func(c *Interceptor) error { return c.calls.LongestBlock(d) }
 }
 
-// OnCallError calls f, instead of logging the error, if the client could not block a key for the
+// WithOnError calls f, instead of logging the error, if the client could not block a key for the
 // time in a RetryInfo.
-func OnCallError(f func(ctx context.Context, method string, err error)) ClientOption {
-	return func(c *Client) error {
-		return adapter.Set(&c.onError, f, "OnCallError(nil); give a function, or leave it out for the log")
+func WithOnError(f func(ctx context.Context, method string, err error)) Option {
+	return func(c *Interceptor) error {
+		return adapter.Set(&c.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
 	}
 }
 
-// NewClient returns a Client that takes 1 unit from limit for each call. The key consists of name,
-// the character | and the target of the connection or the result of [CountBy], as in
+// New returns an Interceptor that takes 1 unit from limit for each call. The key consists of name,
+// the character | and the target of the connection or the result of [WithKey], as in
 // "partner|dns:///api.example.com:443". Processes that use the same name share the limit.
-func NewClient(limiter client.Limiter, name string, limit client.Limit, opts ...ClientOption) (*Client, error) {
-	c := &Client{
-		calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have CountBy return one, or an error"),
+func New(limiter client.Limiter, name string, limit client.Limit, opts ...Option) (*Interceptor, error) {
+	c := &Interceptor{
+		calls: outgoing.New[call](limiter, name, limit, "the key of the call is empty; have WithKey return one, or an error"),
 		key:   func(_ context.Context, target, _ string) (string, error) { return target, nil },
 		onError: func(ctx context.Context, method string, err error) {
 			slog.WarnContext(ctx, "the limit of calls to another service", "method", method, "error", err)
@@ -93,18 +100,18 @@ func NewClient(limiter client.Limiter, name string, limit client.Limit, opts ...
 	c.calls.Key = func(o call) (string, error) { return c.key(o.ctx, o.target, o.method) }
 	c.calls.OnError = func(o call, err error) { c.onError(o.ctx, o.method, err) }
 	if err := cmp.Or(c.calls.Given(), adapter.Apply(c, opts)); err != nil {
-		return nil, fmt.Errorf("ratelimit: grpclimit.NewClient: %w", err)
+		return nil, fmt.Errorf("ratelimit: grpccall.New: %w", err)
 	}
 	return c, nil
 }
 
-// Check returns nil if the servers are ready and accept the limit passed to NewClient, as
-// [client.Client.Check] does. Call it when the program starts, because NewClient does not contact a
-// server. Check does not check limits that only [Change] sets: pass them to client.Client.Check.
-func (c *Client) Check(ctx context.Context) error { return c.calls.Check(ctx) }
+// Check returns nil if the servers are ready and accept the limit passed to New, as
+// [client.Client.Check] does. Call it when the program starts, because New does not contact a
+// server. Check does not check limits that only [WithRequest] sets: pass them to client.Client.Check.
+func (c *Interceptor) Check(ctx context.Context) error { return c.calls.Check(ctx) }
 
 // Unary is a [grpc.UnaryClientInterceptor].
-func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (c *Interceptor) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	o := call{ctx, conn.Target(), method}
 	limited, err := c.admit(o)
 	if err != nil {
@@ -116,7 +123,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 }
 
 // Stream is a [grpc.StreamClientInterceptor].
-func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Interceptor) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	o := call{ctx, conn.Target(), method}
 	limited, err := c.admit(o)
 	if err != nil {
@@ -133,7 +140,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // clientStream counts the messages that it sends, and blocks keys according to its final error.
 type clientStream struct {
 	grpc.ClientStream
-	client *Client
+	client *Interceptor
 	call   call
 	req    client.Request
 	n      int // messages sent; gRPC allows one sending goroutine at a time
@@ -160,10 +167,10 @@ func (s *clientStream) RecvMsg(m any) error {
 }
 
 // admit waits until the call may be made, and returns the request sent to the limiter.
-func (c *Client) admit(o call) (client.Request, error) {
+func (c *Interceptor) admit(o call) (client.Request, error) {
 	req, err := c.calls.Request(o)
 	if err != nil {
-		return req, fmt.Errorf("ratelimit: grpclimit: %w", err)
+		return req, fmt.Errorf("ratelimit: grpccall: %w", err)
 	}
 	return req, c.wait(o.ctx, req)
 }
@@ -180,7 +187,7 @@ func (e notMade) Unwrap() error { return e.error }
 func (e notMade) GRPCStatus() *status.Status { return e.status }
 
 // wait waits until the limiter allows req, and then returns nil.
-func (c *Client) wait(ctx context.Context, req client.Request) error {
+func (c *Interceptor) wait(ctx context.Context, req client.Request) error {
 	err := c.calls.Wait(ctx, req, c.calls.Until())
 	var limited *client.Error
 	switch {
@@ -195,27 +202,13 @@ func (c *Client) wait(ctx context.Context, req client.Request) error {
 	case limited.RetryAfter == client.Never:
 		return notMade{err, status.New(codes.ResourceExhausted, err.Error())}
 	}
-	return notMade{err, retryStatus(codes.ResourceExhausted, err.Error(), limited.RetryAfter)}
+	return notMade{err, retryinfo.New(codes.ResourceExhausted, err.Error(), limited.RetryAfter)}
 }
 
 // block blocks the keys of req if err comes from the server and asks the client to wait.
-func (c *Client) block(o call, req client.Request, err error) {
-	// An ErrLimited came from another Client's interceptor rather than from the server.
+func (c *Interceptor) block(o call, req client.Request, err error) {
+	// An ErrLimited came from another Interceptor rather than from the server.
 	if err != nil && !errors.Is(err, client.ErrLimited) {
-		c.calls.Block(o.ctx, o, req, retryDelay(err))
+		c.calls.Block(o.ctx, o, req, retryinfo.Of(err))
 	}
-}
-
-// retryDelay returns how long the server asks the client to wait, or 0.
-func retryDelay(err error) time.Duration {
-	st, ok := status.FromError(err)
-	if !ok || st.Code() != codes.ResourceExhausted && st.Code() != codes.Unavailable {
-		return 0
-	}
-	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {
-			return info.GetRetryDelay().AsDuration()
-		}
-	}
-	return 0
 }

@@ -1,4 +1,8 @@
-package httplimit
+// Package charge corrects what a request or a call was charged, once its actual cost is known. The
+// middleware of package httplimit and the interceptors of package grpclimit make the charges:
+//
+//	err := charge.Of(ctx, "api").Refund(ctx, 3)
+package charge
 
 import (
 	"context"
@@ -7,32 +11,26 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/internal/adapter"
 )
 
-// Charge holds the units taken for the request that a handler serves. The handler can use it to
-// adjust the charge once the actual cost is known. The Charge of a request that was not charged is
-// nil: its methods do nothing, so handlers need no check.
+// Charge holds the units taken for the request that a handler serves, or for the gRPC call, or for
+// the opening of its stream. The Charge of a request that was not charged is nil: its methods do
+// nothing, so handlers need no check. A Charge is safe for concurrent use.
 //
-// Until the response begins, Refund and More also update the RateLimit fields in the header. So
+// Until an HTTP response begins, Refund and More also update the RateLimit fields in its header. So
 // call them from the goroutine that writes the response, or after the handler has returned.
 type Charge adapter.Charge
 
-// chargeOf is the context key of the Charge made by the middleware with this name.
-type chargeOf string
-
-// ChargeOf returns the charge that the middleware with this name made for the request with context
-// ctx. It returns nil if the request was skipped, was allowed without a decision, or did not pass
-// through that middleware.
-func ChargeOf(ctx context.Context, name string) *Charge {
-	charge, _ := ctx.Value(chargeOf(name)).(*adapter.Charge)
-	return (*Charge)(charge)
-}
+// Of returns the charge that the middleware or the interceptor with this name made for the request
+// with context ctx. In a stream, ctx is the context of the stream. Of returns nil if the request was
+// skipped, was allowed without a decision, or did not pass through a limit of that name.
+func Of(ctx context.Context, name string) *Charge { return (*Charge)(adapter.ChargeOf(ctx, name)) }
 
 // Result returns the result of the last call to the limiter, or the zero Result for a nil Charge.
 func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 
-// Refund gives n units back to each key of the request, for example because the work cost less or
-// failed. It returns an error if n exceeds the charge of the request. If the request has an
-// OnceKey, Refund returns [client.ErrMisconfigured]: the request may be a repeat, which was not charged.
-// While a key is blocked, nothing is given back. For ctx, see [Charge.More].
+// Refund gives n units back to each key, for example because the work cost less or failed. It returns
+// an error if n exceeds the charge of the request. If the request has an OnceKey, Refund returns
+// [client.ErrMisconfigured]: the request may be a repeat, which was not charged. While a key is
+// blocked, nothing is given back. For ctx, see [Charge.More].
 //
 // Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
 // [client.LocalLimiter] allowed the request, except units of More, and nothing to a shadow policy
@@ -45,9 +43,9 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 	return (*adapter.Charge)(c).Refund(ctx, n)
 }
 
-// More charges n more units to each key of the request, for example because the work cost more than
+// More charges n more units to each key, for example because the work cost more than
 // expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does:
-// the next requests are denied until these units are paid off. While a key is blocked, and
+// the next requests or calls are denied until these units are paid off. While a key is blocked, and
 // under a shadow policy that would have denied the request, More charges nothing and returns 0. If the
 // library on the server is too old, the error is [client.ErrNotDeployed].
 //

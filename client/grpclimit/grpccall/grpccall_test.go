@@ -1,4 +1,4 @@
-package grpclimit_test
+package grpccall_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/grpccall"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -24,10 +24,10 @@ import (
 
 const key = "partner|passthrough:///shop"
 
-func newClient(t testing.TB, limiter *client.Client, limit client.Limit, opts ...grpclimit.ClientOption) []grpc.DialOption {
+func newClient(t testing.TB, limiter *client.Client, limit client.Limit, opts ...grpccall.Option) []grpc.DialOption {
 	t.Helper()
-	fail := grpclimit.OnCallError(func(_ context.Context, _ string, err error) { t.Error(err) })
-	c := must[*grpclimit.Client](t)(grpclimit.NewClient(limiter, "partner", limit, append([]grpclimit.ClientOption{fail}, opts...)...))
+	fail := grpccall.WithOnError(func(_ context.Context, _ string, err error) { t.Error(err) })
+	c := must[*grpccall.Interceptor](t)(grpccall.New(limiter, "partner", limit, append([]grpccall.Option{fail}, opts...)...))
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
 }
 
@@ -53,10 +53,10 @@ func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	checkStatus(t, err, codes.ResourceExhausted, after)
 }
 
-func TestClientRefuses(t *testing.T) {
+func TestOverTheLimit(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	s := &service{}
-	c := start(t, s, nil, newClient(t, limiter, "2/h", grpclimit.WithLongestWait(0))...)
+	c := start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithLongestWait(0))...)
 	for range 2 {
 		checkStatus(t, call(t.Context(), c), codes.OK, -1)
 	}
@@ -65,25 +65,25 @@ func TestClientRefuses(t *testing.T) {
 	checkLimited(t, err, 30*time.Minute, nil)
 }
 
-func TestClientDeadline(t *testing.T) {
+func TestDeadline(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.WithLongestWait(2*time.Hour))...)
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
 	checkStatus(t, call(t.Context(), c), codes.OK, -1)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	checkLimited(t, call(ctx, c), time.Hour, context.DeadlineExceeded)
 }
 
-func TestClientNever(t *testing.T) {
+func TestNever(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error {
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
 		req.Costs = []int64{2}
 		return nil
 	}))...)
 	checkLimited(t, call(t.Context(), c), client.Never, nil)
 }
 
-func TestClientWaits(t *testing.T) {
+func TestWaits(t *testing.T) {
 	for _, limit := range []client.Limit{"10/s burst=1", "leaky_bucket 10/s burst=2"} {
 		limiter := limitertest.Open(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // newLimiter would stop the server's clock
 		c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
@@ -97,7 +97,7 @@ func TestClientWaits(t *testing.T) {
 	}
 }
 
-func TestClientGivesUp(t *testing.T) {
+func TestGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	limiter, _ := newLimiter(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) {
@@ -105,31 +105,31 @@ func TestClientGivesUp(t *testing.T) {
 			cancel() // the call is about to wait
 		}
 	}}))
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpclimit.WithLongestWait(2*time.Hour))...)
+	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
 	checkStatus(t, call(ctx, c), codes.OK, -1)
 	checkStatus(t, call(ctx, c), codes.Canceled, -1)
 }
 
-func TestClientHeeds(t *testing.T) {
+func TestHeeds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		code  codes.Code
 		delay time.Duration
-		opts  []grpclimit.ClientOption
+		opts  []grpccall.Option
 		want  time.Duration
 	}{
 		{"exhausted", codes.ResourceExhausted, 20 * time.Second, nil, 20 * time.Second},
 		{"unavailable", codes.Unavailable, 20 * time.Second, nil, 20 * time.Second},
 		{"another code", codes.Internal, 20 * time.Second, nil, 0},
 		{"at most ten minutes", codes.ResourceExhausted, 24 * time.Hour, nil, 10 * time.Minute},
-		{"at most", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(5 * time.Second)}, 5 * time.Second},
-		{"nothing blocks", codes.ResourceExhausted, 20 * time.Second, []grpclimit.ClientOption{grpclimit.WithLongestBlock(0)}, 0},
+		{"at most", codes.ResourceExhausted, 20 * time.Second, []grpccall.Option{grpccall.WithLongestBlock(5 * time.Second)}, 5 * time.Second},
+		{"nothing blocks", codes.ResourceExhausted, 20 * time.Second, []grpccall.Option{grpccall.WithLongestBlock(0)}, 0},
 		{"below 0", codes.ResourceExhausted, -time.Second, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			limiter, _ := newLimiter(t)
 			s := &service{fail: stay(t, tt.code, tt.delay)}
-			c := start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpclimit.WithLongestWait(0))...)...)
+			c := start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpccall.WithLongestWait(0))...)...)
 			checkStatus(t, call(t.Context(), c), tt.code, tt.delay)
 			limitertest.WantBlocked(t, limiter, key, tt.want)
 			_ = must[int64](t)(limiter.Reset(t.Context(), key))
@@ -140,11 +140,11 @@ func TestClientHeeds(t *testing.T) {
 	}
 }
 
-// An outer Client does not treat an ErrLimited from an inner Client as a reply from the server.
-func TestClientsNest(t *testing.T) {
+// An outer Interceptor does not treat an ErrLimited from an inner one as a reply from the server.
+func TestNested(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	outer := newClient(t, limiter, "100/d", grpclimit.CountBy(func(context.Context, string, string) (string, error) { return "outer", nil }))
-	inner := newClient(t, limiter, "1/h", grpclimit.WithLongestWait(0))
+	outer := newClient(t, limiter, "100/d", grpccall.WithKey(func(context.Context, string, string) (string, error) { return "outer", nil }))
+	inner := newClient(t, limiter, "1/h", grpccall.WithLongestWait(0))
 	c := start(t, &service{}, nil, append(outer, inner...)...)
 	checkStatus(t, call(t.Context(), c), codes.OK, -1)
 	checkLimited(t, call(t.Context(), c), time.Hour, nil)
@@ -152,11 +152,11 @@ func TestClientsNest(t *testing.T) {
 	limitertest.WantUsed(t, limiter, "partner|outer", 2)
 }
 
-func TestClientPerMessage(t *testing.T) {
+func TestPerMessage(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	s := &service{}
-	c := start(t, s, nil, newClient(t, limiter, "2/h", grpclimit.PerMessageSent(), grpclimit.WithLongestWait(0),
-		grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error {
+	c := start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithPerMessage(), grpccall.WithLongestWait(0),
+		grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
 			req.OnceKey, req.OnceTTL = "once", time.Minute
 			return nil
 		}))...)
@@ -169,7 +169,7 @@ func TestClientPerMessage(t *testing.T) {
 	}
 }
 
-func TestClientStreamCountsOnce(t *testing.T) {
+func TestStreamCountsOnce(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
@@ -178,7 +178,7 @@ func TestClientStreamCountsOnce(t *testing.T) {
 	limitertest.WantUsed(t, limiter, key, 1)
 }
 
-func TestClientWithoutDecision(t *testing.T) {
+func TestWithoutDecision(t *testing.T) {
 	limiter, server := newLimiter(t)
 	_ = server.Close()
 	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
@@ -190,7 +190,7 @@ func TestClientWithoutDecision(t *testing.T) {
 // If the reply to the limiter is lost and the fallback denies, the call is not made, and is charged
 // at most once. Its status is UNAVAILABLE without a RetryInfo, because a repeated call is charged
 // again.
-func TestClientLosesAReply(t *testing.T) {
+func TestLosesAReply(t *testing.T) {
 	var lose atomic.Int64
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	limiter := limitertest.Hooked(t, server, limitertest.Losing("ratelimit_take", &lose), client.WithFallback(client.FailClosed))
@@ -204,30 +204,30 @@ func TestClientLosesAReply(t *testing.T) {
 	limitertest.WantUsed(t, limiter, key, 1)
 }
 
-func TestClientCountBy(t *testing.T) {
+func TestWithKey(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	for want, key := range map[string]func(context.Context, string, string) (string, error){
 		"":                             func(_ context.Context, target, method string) (string, error) { return target + method, nil },
 		"the key of the call is empty": func(context.Context, string, string) (string, error) { return "", nil },
 		"no account":                   func(context.Context, string, string) (string, error) { return "", errors.New("no account") },
 	} {
-		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpclimit.CountBy(key))...)
+		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpccall.WithKey(key))...)
 		err := call(t.Context(), c)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "ratelimit: grpclimit: "+want)) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "ratelimit: grpccall: "+want)) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	limitertest.WantUsed(t, limiter, key+"/grpc.testing.TestService/EmptyCall", 1)
 }
 
-func TestClientChange(t *testing.T) {
+func TestWithRequest(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	for want, change := range map[string]func(*client.Request) error{
 		"":            func(req *client.Request) error { req.Keys = nil; return nil },
 		"leave UpTo":  func(req *client.Request) error { req.UpTo, req.Costs = true, []int64{2}; return nil },
 		"not on hand": func(*client.Request) error { return errors.New("not on hand") },
 	} {
-		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpclimit.Change(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)
+		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)
 		err := call(t.Context(), c)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("error %v, want %q", err, want)
@@ -236,21 +236,39 @@ func TestClientChange(t *testing.T) {
 	limitertest.WantUsed(t, limiter, key, 0)
 }
 
-func TestNewClientRefuses(t *testing.T) {
+func TestNewRefuses(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	if _, err := grpclimit.NewClient(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the limiter is nil") {
+	if _, err := grpccall.New(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the limiter is nil") {
 		t.Errorf("error %v", err)
 	}
-	for want, opt := range map[string]grpclimit.ClientOption{
+	for want, opt := range map[string]grpccall.Option{
 		"an option is nil":       nil,
-		"CountBy(nil)":           grpclimit.CountBy(nil),
-		"Change(nil)":            grpclimit.Change(nil),
-		"WithLongestWait(-1ns)":  grpclimit.WithLongestWait(-1),
-		"WithLongestBlock(-1ns)": grpclimit.WithLongestBlock(-1),
-		"OnCallError(nil)":       grpclimit.OnCallError(nil),
+		"WithKey(nil)":           grpccall.WithKey(nil),
+		"WithRequest(nil)":       grpccall.WithRequest(nil),
+		"WithLongestWait(-1ns)":  grpccall.WithLongestWait(-1),
+		"WithLongestBlock(-1ns)": grpccall.WithLongestBlock(-1),
+		"WithOnError(nil)":       grpccall.WithOnError(nil),
 	} {
-		if _, err := grpclimit.NewClient(limiter, "partner", "1/m", opt); err == nil || !strings.HasPrefix(err.Error(), "ratelimit: grpclimit.NewClient: ") || !strings.Contains(err.Error(), want) {
+		if _, err := grpccall.New(limiter, "partner", "1/m", opt); err == nil || !strings.HasPrefix(err.Error(), "ratelimit: grpccall.New: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
+	}
+}
+
+// Check returns an error for a wrong limit, and calls with a wrong limit end with INTERNAL.
+func TestMisconfigured(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	for _, tt := range []struct {
+		limit client.Limit
+		want  error
+		code  codes.Code
+	}{
+		{"100/m", nil, codes.OK}, {"3/min", limitertest.Code("BADLIMIT"), codes.Internal}, {"@fre", limitertest.Code("NOPOLICY"), codes.Internal},
+	} {
+		outgoing := must[*grpccall.Interceptor](t)(grpccall.New(limiter, "partner", tt.limit))
+		if err := outgoing.Check(t.Context()); !limitertest.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
+		}
+		checkStatus(t, call(t.Context(), start(t, &service{}, nil, grpc.WithUnaryInterceptor(outgoing.Unary))), tt.code, -1)
 	}
 }

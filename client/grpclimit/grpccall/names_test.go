@@ -1,0 +1,9 @@
+package grpccall_test
+
+import (
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/internal/names"
+)
+
+func TestNames(t *testing.T) { names.AtMost(t, ".", 25) }
