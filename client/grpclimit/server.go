@@ -206,7 +206,7 @@ func (s *Interceptor) take(ctx context.Context, method string, req client.Reques
 		return client.Result{}, s.undecided(ctx, s.refuse, err)
 	case result.Source == "policy":
 		s.onError(ctx, method, result.Err)
-		return client.Result{}, s.undecided(ctx, result.RetryAfter, result.Err)
+		return client.Result{}, s.undecided(ctx, adapter.Refusal(result), result.Err)
 	case result.Allowed:
 		return result, nil
 	case result.RetryAfter == client.Never:

@@ -184,7 +184,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	case result.Source == "policy":
 		m.onError(r, result.Err)
-		m.undecided(next, w, r, result.RetryAfter, result.Err)
+		m.undecided(next, w, r, adapter.Refusal(result), result.Err)
 		return
 	}
 	fields := m.newFields(w.Header())

@@ -8,10 +8,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/internal/layer"
 )
+
+// Refusal returns for how long a request is refused that a fallback decided: 0 if it is allowed. A layer
+// may deny without saying for how long.
+func Refusal(result client.Result) time.Duration {
+	if result.Allowed {
+		return 0
+	}
+	return max(result.RetryAfter, time.Second)
+}
 
 // Take calls limiter.Take for a call that a Charge may correct. It ignores the cancellation of ctx;
 // the timeout of limiter bounds the call. If req has several policies, Take sets Each, so that
