@@ -154,7 +154,8 @@ func (f *Fleet) loseLibrary(ctx context.Context, r *Run, at int) error {
 	return errors.Join(r.AfterFailures(ctx, 1), f.load(ctx, s, r.Version(at)))
 }
 
-// healLibrary deletes the library of a server, and waits until a client has restored it.
+// healLibrary deletes the library of a server, and waits until a client has restored it. When the run
+// has ended, no client calls, and none restores it.
 func (f *Fleet) healLibrary(ctx context.Context, r *Run, at int) error {
 	s := f.shards[at]
 	f.healing.Store(true)
@@ -164,7 +165,7 @@ func (f *Fleet) healLibrary(ctx context.Context, r *Run, at int) error {
 	}
 	err := backend.Until(ctx, "a client to restore the library", func() error {
 		functions, err := s.primary.Client().FunctionStats(ctx).Result()
-		if err == nil && len(functions.Engines) > 0 && functions.Engines[0].LibrariesCount == 0 {
+		if err == nil && len(functions.Engines) > 0 && functions.Engines[0].LibrariesCount == 0 && !r.report.ended(r.Most) {
 			err = errors.New("there is no library")
 		}
 		return err

@@ -126,11 +126,15 @@ func request(hits uint32, descriptors ...string) *api.RateLimitRequest {
 // wantMetric checks that the metrics have a line.
 func (b *testbed) wantMetric(line string) {
 	b.t.Helper()
+	if text := b.metrics(); !strings.Contains(text, "ratelimit_gateway_"+line+"\n") {
+		b.t.Errorf("%s is not in\n%s", line, text)
+	}
+}
+
+func (b *testbed) metrics() string {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(b.registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	if !strings.Contains(answer.Body.String(), "ratelimit_gateway_"+line+"\n") {
-		b.t.Errorf("%s is not in\n%s", line, answer.Body)
-	}
+	return answer.Body.String()
 }
 
 // expect sends the request r once for each element of want, and compares the responses with want.
