@@ -106,7 +106,7 @@ func ExampleWithFallback() {
 	fmt.Println(res.Allowed, "by", res.Source)
 	fmt.Println(res.Err)
 	// Output:
-	// true by policy
+	// true by fallback
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
