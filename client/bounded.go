@@ -119,13 +119,6 @@ func (b *bounded) Done() <-chan struct{} {
 	return b.done
 }
 
-// stop makes the context look canceled to go-redis, so that it does not follow a redirection.
-func (b *bounded) stop(stopped bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stopped = stopped
-}
-
 var closedChannel = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
