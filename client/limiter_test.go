@@ -119,6 +119,19 @@ func TestLayersThatFail(t *testing.T) {
 	panics = false
 	check(t, wait(t.Context(), client.For("k", "1/s")))
 
+	// A layer that ends only with its context keeps its own callers, and nobody behind them, for longer.
+	wait = must[func(context.Context, client.Request) error](t)(client.WaitFunc(takes(func(ctx context.Context, req client.Request) (client.Result, error) {
+		<-ctx.Done()
+		return client.Result{}, ctx.Err()
+	})))
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if err := wait(ctx, client.For("k", "1/s")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a layer that blocks: %v", err)
+		}
+		cancel()
+	}
+
 	// Around itself, a layer has nothing beneath.
 	around := &perTenant{}
 	around.Limiter = around
@@ -263,7 +276,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-func TestDenied(t *testing.T) {
+func TestAsError(t *testing.T) {
 	for want, res := range map[string]client.Result{
 		"":                                {Allowed: true},
 		"ratelimit: take: over its limit": {},
