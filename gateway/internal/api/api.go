@@ -3,11 +3,9 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
@@ -112,15 +111,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	if answer.decision == "denied" {
 		h.Log.Debug("denied", "source", "api", "name", name)
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(answer.reply); err != nil { // cannot happen with these replies
+	text, err := printable.Encode(answer.reply, "")
+	if err != nil { // cannot happen with these replies
 		h.refuse(w, name, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text.Bytes()) // the client may have hung up
+	_, _ = io.WriteString(w, text) // the client may have hung up
 }
 
 // refuse sends an error. It logs errors that the caller cannot correct, at most once a second.
