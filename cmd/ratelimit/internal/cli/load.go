@@ -257,8 +257,8 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 // loadKind returns the text of an error without the keys, so that errors that differ only in the
 // keys are counted together.
 func (a *app) loadKind(err error) string {
-	var call *client.Error
-	if !errors.As(err, &call) {
+	call, ok := errors.AsType[*client.Error](err)
+	if !ok {
 		return a.explained(err)
 	}
 	nameless := *call
