@@ -93,7 +93,7 @@ func (a *app) reworded(err error) string {
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
-	case policies.Problems: // Problems.Error returns only the first problem
+	case policies.Mistakes: // Mistakes.Error returns only the first problem
 		var all []string
 		for _, problem := range e {
 			all = append(all, problem.Error())

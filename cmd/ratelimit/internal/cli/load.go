@@ -225,7 +225,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	}
 	var expected []loadExpected
 	for _, e := range f.expected {
-		measured, met := e.Check(report)
+		measured, met := e.Met(report)
 		expected = append(expected, loadExpected{e.Text, measured, met})
 	}
 	if a.json {
