@@ -84,7 +84,7 @@ func (f reportFile) check() error {
 			return f.refuse(fmt.Errorf("%s exists and is another kind of file, so it is not overwritten", f.name))
 		}
 	}
-	return f.refuse(replace.Check(f.name))
+	return f.refuse(replace.Writable(f.name))
 }
 
 // write writes the report's file, if its flag was given.
