@@ -31,6 +31,7 @@ type step struct {
 	each     bool
 	track    bool
 	extend   bool
+	grow     bool
 	once     string // request key
 	onceMS   int64
 	span     time.Duration // of a block, an override, or the function of Lease.Run

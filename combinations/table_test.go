@@ -61,6 +61,7 @@ var table = []feature{
 	{"ONCE", option, func(d *draw, s *step) { d.once(s) }, []string{"take", "refund", "wait"}},
 	{"TRACK", option, func(d *draw, s *step) { s.track = true }, []string{"take", "wait", "hold", "charge"}},
 	{"EXTEND", option, func(d *draw, s *step) { s.extend = true }, []string{"block"}},
+	{"GROW", option, func(d *draw, s *step) { s.grow = true }, []string{"block", "peek"}},
 	{"bad input", option, func(d *draw, s *step) { s.spoil(d) }, slices.Concat(decisions[:len(decisions)-1], onKeys, onLeases, []string{"usage"})},
 
 	{"gcra", limit, nil, nil},
@@ -115,6 +116,7 @@ var exclusions = []struct {
 	why  string
 }{
 	{[]string{"UPTO"}, []string{"FORCE"}, "BADARGS: FORCE takes all units, UPTO those that fit"},
+	{[]string{"EXTEND"}, []string{"GROW"}, "BADARGS: GROW extends no block"},
 	{[]string{"UPTO"}, []string{"cost of each key"}, "BADARGS: UPTO has one cost"},
 	{[]string{"cost"}, []string{"cost of each key", "cost 0"}, "a call has one list of costs"},
 	{[]string{"cost 0"}, []string{"cost of each key"}, "a call has one list of costs"},

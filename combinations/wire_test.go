@@ -213,7 +213,7 @@ func (w *world) raw(words []string) (any, error) {
 // that retries without a pause.
 const mostCommands = 500
 
-var optionWords = []string{"COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH"}
+var optionWords = []string{"COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH", "GROW"}
 
 // parse returns the call of a command.
 func (w *world) parse(words []string) model.Call {
@@ -223,7 +223,10 @@ func (w *world) parse(words []string) model.Call {
 	c.Keys = keys
 	switch c.Verb {
 	case model.Block:
-		c.SpanMS, c.Extend = number(args[0]), len(args) > 1
+		c.SpanMS, c.Extend = number(args[0]), len(args) == 2
+		if len(args) == 4 {
+			c.Grow = &model.Grow{Max: number(args[2]), Forget: number(args[3])}
+		}
 	case model.Override:
 		c.Limits, c.SpanMS = []model.Policy{w.policy(args[0])}, number(args[1])
 	case model.Acquire, model.Renew, model.Release:
@@ -258,6 +261,8 @@ func (w *world) decision(c *model.Call, args []string) {
 			c.Force = true
 		case "EACH":
 			c.Each = true
+		case "GROW":
+			c.Grow = &model.Grow{}
 		case "ONCE":
 			c.OnceMS, args = number(args[0]), args[1:]
 		case "TRACK":

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6257935c4c28'
+local BUILD_ID = '6ed8a9f12a82'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -351,12 +351,35 @@ function states.owner(head)
   return nil
 end
 
--- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
--- and the position of this state. If the value does not begin with a block, it returns nil.
+-- The block of a key is the beginning of its value: "blocked:<end>:<expiry>:", and after a block with
+-- GROW also "<length>:<forgotten>:". expiry is when the state that follows expires, 0 if none follows.
+-- length is how long the block was, and forgotten when this is forgotten. The times are in ms since the
+-- epoch, the length in ms. No state begins with digits and a colon.
+
+-- block returns these numbers and the position of the state, or nil if a value does not begin with a
+-- block. length and forgotten are 0 without GROW.
 local function block(head)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  if not ends or ends + expiry >= numbers.MOST then return nil end
-  return ends + 0, expiry + 0, from
+  if not ends then return nil end
+  local length, forgotten, after = string.match(head, '^(%d+):(%d+):()', from)
+  length, forgotten = (length or 0) + 0, (forgotten or 0) + 0
+  if ends + expiry + length + forgotten >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, after or from, length, forgotten
+end
+
+-- with_block puts a block before the parts of a value that expires at expiry, and returns when the key
+-- expires. grown is what GROW remembers: see states.look.
+function states.with_block(parts, expiry, ends, grown)
+  local head = string.format('blocked:%d:%d:', ends, expiry)
+  if grown then head = head .. string.format('%d:%d:', grown.length, grown.forgotten) end
+  parts[1] = head .. parts[1]
+  return math.max(ends, expiry, grown and grown.forgotten or 0)
+end
+
+-- grown returns what GROW remembers at the time now: a table with ends, length and forgotten, or nil if
+-- the block had no GROW or is forgotten, or if the clock was set back to before it began.
+function states.grown(now, ends, length, forgotten)
+  return forgotten > now and ends - now <= length and { ends = ends, length = length, forgotten = forgotten } or nil
 end
 
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
@@ -367,6 +390,7 @@ end
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
+--   grown    what GROW remembers of the block, or nil
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -388,7 +412,7 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
@@ -408,8 +432,9 @@ function states.look(key, head, left)
   if found.left < 0 then
     return nil, states.missing_expiry(key)
   elseif ends then
-    local now = math.max(ends, expiry) - found.left
-    found.blocked, found.left = math.max(0, ends - now), expiry - now
+    local now = math.max(ends, expiry, forgotten) - found.left
+    found.blocked, found.left, found.grown = math.max(0, ends - now), expiry - now, states.grown(now, ends, length, forgotten)
+    if length > 0 and not found.grown then found.blocked, found.ends = 0, nil end
   end
   return found
 end
@@ -417,13 +442,13 @@ end
 -- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
 -- and left are as in look.
 function states.blocked(key, head, left)
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
   local state = string.sub(head, from)
   if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  local ms = ends - (ends > expiry and ends or expiry) + left
-  return left >= 0 and ms > 0 and ms or nil
+  local ms = ends - math.max(ends, expiry, forgotten) + left
+  return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
@@ -455,11 +480,26 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
+-- A remembering limit takes the place of a limit or an override, which is its field under, if a key is
+-- no longer blocked, but GROW remembers the block. It writes the block again before the state.
+local function write_grown(key, limit, at)
+  local under, grown = limit.under, limit.grown
+  local parts, expiry = under.form.save(under, at)
+  states.put_parts(key, parts, states.with_block(parts, expiry, grown.ends, grown))
+end
+
+local function remembering(under, grown)
+  local form = { load = states.load_other, write = write_grown }
+  return { algorithm = under.algorithm, size = under.size, capacity = under.capacity, form = form, probe = limits.unprobed, under = under, grown = grown }
+end
+
 -- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
 -- override, the state of another algorithm, or a state that load_found has to convert. head and left are
 -- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
--- returns it. Otherwise, it returns nil or an error.
+-- returns it. If GROW remembers a block that has ended, it returns a remembering limit. Otherwise, it
+-- returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
+  limit = limit.under or limit
   local found, err = states.look(key, head, left)
   if err then
     return err
@@ -467,6 +507,7 @@ function states.load_other(key, limit, at, cost, head, left)
     return states.in_use(key, found.use)
   end
   local override, inner = overrides.active(found), found.override or found
+  local grown = found.blocked == 0 and found.grown and remembering(override or limit, found.grown)
   if override then
     limit = override.limit
     local most = limit.algorithm.most
@@ -485,7 +526,7 @@ function states.load_other(key, limit, at, cost, head, left)
   else
     err = err or carry_over(key, limit, at, cost, inner)
   end
-  return err or override
+  return err or grown or override
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
@@ -1529,7 +1570,7 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
+local HEAD = '127' -- enough to find an override, which begins at byte 76 at the latest (after a block)
 
 local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
 
@@ -1586,6 +1627,7 @@ do
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
 --   EACH            whether the reply also contains the separate result of each limit
+--   GROW            whether the reply to peek also says what GROW remembers of each key
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -1597,8 +1639,8 @@ do
 --   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', GROW = 'GROW',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
@@ -2524,14 +2566,16 @@ end
 -- concurrency limit has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
--- write stores an override, followed by its states.
-local function write(key, override, at)
+-- save returns an override, followed by its states, as a list of parts, and when the key expires.
+local function save(override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
-  states.put_parts(key, parts, math.max(override.ends, expiry))
+  return parts, math.max(override.ends, expiry)
 end
 
-local form = { load = states.load_other, write = write }
+local function write(key, override, at) states.put_parts(key, save(override, at)) end
+
+local form = { load = states.load_other, write = write, save = save }
 
 -- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
 -- state after it, and the position of this state, or nil if the override is broken.
@@ -2606,7 +2650,9 @@ do
 --
 -- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
 -- score, numbers.MOST, is above those of all other members, so that reading the last member finds
--- it. The key expires when the last lease, the block and the override have ended.
+-- it. What GROW remembers of a block follows in the same member: ":<end>:<length>:<forgotten>". Without an
+-- override, its end is then 0. The key expires when the last lease, the block, the override and the memory
+-- have ended.
 --
 -- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
@@ -2617,7 +2663,7 @@ do
 -- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
-local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
+local OVERRIDE, GROWN = '^override:(%d+):(%d+):(%d+)(.*)$', '^:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
@@ -2626,12 +2672,16 @@ local AT_ONCE = 2000 -- the maximum number of scores and members in one command,
 local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
 
--- read_override returns the override in a member, or nil.
+-- read_override returns the override in a member, or nil. Its field grown is what GROW remembers, stays is
+-- when both have ended, and void whether the set's block does not count, as states.grown decides.
 local function read_override(member)
-  local ends, n, lease = string.match(member, OVERRIDE)
+  local ends, n, lease, more = string.match(member, OVERRIDE)
   ends = numbers.parse_digits(ends)
   local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
-  return limit and { member = member, ends = ends, limit = limit }
+  local blocked, length, forgotten = string.match(more or '', GROWN)
+  if not limit or more ~= '' and not blocked then return nil end
+  local grown = blocked and states.grown(clock.ms(), blocked + 0, length + 0, forgotten + 0)
+  return { member = member, ends = ends, limit = limit, grown = grown, void = blocked and not grown, stays = math.max(ends, forgotten or 0) }
 end
 
 -- last reads the last members of a set of leases. It returns three values:
@@ -2684,22 +2734,23 @@ function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
   local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.ends >= now then return nil end
+  if left < 0 or override and override.stays >= now then return nil end
   return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
--- key expires when the last of its leases, block and override ends.
-function leases.put(key, content, blocked, override)
+-- key expires when the last of its leases, block, override and memory ends.
+function leases.put(key, content, blocked, override, grown)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
   local last = leases.last(key, '-1') or 0
-  if override then
-    local limit = override.limit
-    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
-    last = math.max(last, override.ends)
+  if override or grown then
+    local limit, ends = override and override.limit or { capacity = 1, lease = 1 }, override and override.ends or 0
+    local more = grown and string.format(':%d:%d:%d', grown.ends, grown.length, grown.forgotten) or ''
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', ends, limit.capacity, limit.lease) .. more)
+    last = math.max(last, ends, grown and grown.forgotten or 0)
   end
   redis.call('PEXPIREAT', key, last)
 end
@@ -2709,7 +2760,7 @@ end
 --   last     when the last lease or the block ends, whichever is later; 0 if there is neither
 --   before   the score of the member before that lease or block, for release
 --   override the override, which may have ended, or nil
---   string   whether the key is a string with a block and no state
+--   string   what states.look returns if the key is a string with a block and no state, otherwise false
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID expires, 0 if there is none
 --   same     whether the set records one length for all leases, and it is this limit's lease time
@@ -2727,7 +2778,7 @@ local function look(key, from)
   if last then return nil end
   local found = states.look(key)
   if not found or found.use or found.left >= 0 then return before end
-  set.blocked, set.string = found.blocked, true
+  set.blocked, set.string = found.blocked, found
   return nil
 end
 
@@ -2878,11 +2929,11 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
-  if override and override.ends <= now then
+  if override and override.stays <= now then
     redis.call('ZREM', key, override.member)
     set.override = nil
   elseif override then
-    stays = math.max(stays, override.ends - now)
+    stays = math.max(stays, override.stays - now)
   end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
@@ -2892,7 +2943,11 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then redis.call('DEL', key) end
+      if set.string then
+        local grown = set.string.grown
+        leases.put(key, set.string, 0, nil, grown)
+        stays = grown and grown.forgotten - now or stays
+      end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -2919,7 +2974,7 @@ local function grant(key, limit, id, renews)
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
-  elseif set.blocked > 0 and not renews then
+  elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
     return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
   end
   local all, counted = count(key, limit)
@@ -2939,7 +2994,7 @@ local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
   local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
-  local stays = override and override.ends > before and override.ends or before
+  local stays = override and override.stays > before and override.stays or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last or stays > set.now then
@@ -3020,13 +3075,13 @@ do
 local MOST_KEYS = 250
 
 local WANT = {
-  block = ', the ms for which they are denied, and EXTEND or nothing',
+  block = ', the ms for which they are denied, and EXTEND, GROW max_ms forget_ms, or nothing',
   override = ', a limit, and the ms for which it applies',
 }
 
 -- of returns a table that describes what a key holds. For a state or a block, it is the result of
 -- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
--- blocked, override and held; held is whether a lease or an override is in effect. If the key holds
+-- blocked, override, grown and held; held is whether a lease or an override is in effect. If the key holds
 -- anything else, of returns nil and the error.
 local function of(key)
   local found, err = states.look(key)
@@ -3035,7 +3090,11 @@ local function of(key)
   if last then
     err = leases.check(key)
     if err then return nil, err end
-    return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
+    local void, blocked = override and override.void, math.max(0, leases.blocked_until(key) - clock.ms())
+    return {
+      leases = true, held = not found, blocked = void and 0 or blocked, ends = void and 0 or nil, grown = override and override.grown,
+      override = override and override.ends > 0 and override or nil,
+    }
   elseif not tracking.check(key) then
     return { blocked = 0, use = 'a usage record' }
   end
@@ -3079,30 +3138,32 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the length of a block or an override. It returns ms, or nil and the error.
-function contents.duration(text, what)
-  local ms = numbers.parse_positive(text)
-  if ms and ms <= limits.LONGEST then return ms end
-  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
+-- duration parses the length of a block or an override, which is at least `least` ms, by default 1. It
+-- returns ms, or nil and the error.
+function contents.duration(text, what, least)
+  local ms = numbers.parse(text)
+  least = least or 1
+  if ms and ms >= least and ms <= limits.LONGEST then return ms end
+  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from %d to %d', errors.quote(text), what, least, limits.LONGEST)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
--- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
--- override. If the state, the block and the override all end by the current millisecond, put deletes
--- the key, because Valkey would delete it at once.
-function contents.put(key, content, blocked, override)
-  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block and what GROW remembers of
+-- it. override is nil for no override, and grown without GROW. If the state, the block, the override and
+-- the memory all end by the current millisecond, put deletes the key, because Valkey would delete it at
+-- once.
+function contents.put(key, content, blocked, override, grown)
+  if not blocked then grown = content.grown end
+  blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
   local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
-  if is_set then return leases.put(key, content, blocked, override) end
+  if is_set then return leases.put(key, content, blocked, override, grown) end
   if not content.leases then
     states.copy(parts, key, inner.from, content.size - 1)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
   if override then parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry) end
-  if blocked > 0 then
-    parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
-  end
+  if blocked > 0 then expiry = states.with_block(parts, expiry, blocked, grown) end
   if expiry <= clock.ms() then return redis.call('DEL', key) end
   states.put_parts(key, parts, expiry)
 end
@@ -4127,29 +4188,47 @@ end
 do
 -- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
 -- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
--- the first ends later.
+-- the first ends later. With GROW, a block that is in effect stays. Otherwise, the new block is twice as
+-- long as the last block with GROW, if that ended less than forget_ms ago: from ms to max_ms.
 --   KEYS   one or more
---   ARGV   ms [EXTEND]
---   Output the number of keys; all of them are blocked now
+--   ARGV   ms [EXTEND | GROW max_ms forget_ms]
+--   Output the number of keys; all of them are blocked now. With GROW, a list: the number of keys that
+--          this call has blocked, then for each key the ms until its block ends
 --   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
 
-local OPTIONS = { EXTEND = true, extend = true }
+local OPTIONS = { EXTEND = 'EXTEND', extend = 'EXTEND', GROW = 'GROW', grow = 'GROW' }
+local COUNTS = { EXTEND = 2, GROW = 4 } -- arguments
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
   flags = { 'allow-oom' }, callback = function(keys, args)
-    local extend = OPTIONS[args[2]]
-    local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
+    local option = OPTIONS[args[2]]
+    local list, err = contents.of_all('block', keys, args, COUNTS[option] or 1)
     if not list then return err end
-    local ms
+    local ms, most, forget
     ms, err = contents.duration(args[1], 'a block')
+    if not err and option == 'GROW' then
+      most, err = contents.duration(args[3], 'the longest block (max_ms)', ms)
+      if not err then forget, err = contents.duration(args[4], 'the memory of a block (forget_ms)') end
+    end
     if err then return err end
     for i, key in ipairs(keys) do
       if list[i].use then return states.in_use(key, list[i].use) end
     end
-    return contents.change(keys, list, nil, function(key, content)
-      if not extend or content.blocked < ms then contents.put(key, content, clock.ms() + ms, content.override) end
+    local now, reply = clock.ms(), { 0 }
+    local changed = contents.change(keys, list, nil, function(key, content)
+      local length, grown = ms, content.grown
+      if forget then
+        if grown and now - grown.ends < forget then length = math.max(ms, math.min(most, 2 * grown.length)) end
+        grown = { ends = now + length, length = length, forgotten = now + length + forget }
+      end
+      if not option or content.blocked < (forget and 1 or ms) then
+        contents.put(key, content, now + length, content.override, forget and grown)
+        reply[1], content.blocked = reply[1] + 1, length
+      end
+      reply[#reply + 1] = content.blocked
     end)
+    return forget and type(changed) == 'number' and reply or changed
   end,
 }
 end
@@ -4261,18 +4340,29 @@ do
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH] [GROW]
+--   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH.
+--          With GROW also the text "grow", and a list with two integers for each key: the length in ms of the last block with GROW,
+--          and the ms until it is forgotten
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, EACH = true, GROW = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
     local request, err = requests.plain(keys, args), nil
     if not request then request, err = requests.read(keys, args, OPTIONS) end
-    return err or (decisions.decide(keys, request, 'charge', true))
+    if err then return err end
+    local reply, list = decisions.decide(keys, request, 'charge', true), {}
+    if not request.GROW or reply.err then return reply end
+    reply = { unpack(reply) } -- other calls share the table
+    for i, key in ipairs(keys) do
+      local grown = (states.look(key) or list).grown
+      list[i] = { grown and grown.length or 0, grown and grown.forgotten - clock.ms() or 0 }
+    end
+    reply[#reply + 1], reply[#reply + 2] = 'grow', list
+    return reply
   end,
 }
 end
@@ -4432,13 +4522,14 @@ end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock lifts the blocks of the keys. Units that were taken before still count.
+-- ratelimit_unblock lifts the blocks of the keys, and forgets what GROW remembers of them. Units that were
+-- taken before still count.
 --   KEYS   one or more
 --   ARGV   none
---   Output the number of keys that were blocked
+--   Output the number of keys that were blocked or remembered
 --   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
 
-local function is_blocked(content) return content.blocked > 0 end
+local function is_blocked(content) return content.blocked > 0 or content.grown end
 
 local function unblock(key, content) contents.put(key, content, 0, content.override) end
 

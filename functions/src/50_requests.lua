@@ -10,6 +10,7 @@
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
 --   EACH            whether the reply also contains the separate result of each limit
+--   GROW            whether the reply to peek also says what GROW remembers of each key
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
 --   groups          its shadow policies, see src/60_decisions.lua
@@ -21,8 +22,8 @@
 --   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', GROW = 'GROW',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS

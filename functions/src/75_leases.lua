@@ -14,7 +14,9 @@
 --
 -- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
 -- score, numbers.MOST, is above those of all other members, so that reading the last member finds
--- it. The key expires when the last lease, the block and the override have ended.
+-- it. What GROW remembers of a block follows in the same member: ":<end>:<length>:<forgotten>". Without an
+-- override, its end is then 0. The key expires when the last lease, the block, the override and the memory
+-- have ended.
 --
 -- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
@@ -25,7 +27,7 @@
 -- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
-local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
+local OVERRIDE, GROWN = '^override:(%d+):(%d+):(%d+)(.*)$', '^:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
@@ -34,12 +36,16 @@ local AT_ONCE = 2000 -- the maximum number of scores and members in one command,
 local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
 
--- read_override returns the override in a member, or nil.
+-- read_override returns the override in a member, or nil. Its field grown is what GROW remembers, stays is
+-- when both have ended, and void whether the set's block does not count, as states.grown decides.
 local function read_override(member)
-  local ends, n, lease = string.match(member, OVERRIDE)
+  local ends, n, lease, more = string.match(member, OVERRIDE)
   ends = numbers.parse_digits(ends)
   local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
-  return limit and { member = member, ends = ends, limit = limit }
+  local blocked, length, forgotten = string.match(more or '', GROWN)
+  if not limit or more ~= '' and not blocked then return nil end
+  local grown = blocked and states.grown(clock.ms(), blocked + 0, length + 0, forgotten + 0)
+  return { member = member, ends = ends, limit = limit, grown = grown, void = blocked and not grown, stays = math.max(ends, forgotten or 0) }
 end
 
 -- last reads the last members of a set of leases. It returns three values:
@@ -92,22 +98,23 @@ function leases.outlived(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
   local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.ends >= now then return nil end
+  if left < 0 or override and override.stays >= now then return nil end
   return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
--- key expires when the last of its leases, block and override ends.
-function leases.put(key, content, blocked, override)
+-- key expires when the last of its leases, block, override and memory ends.
+function leases.put(key, content, blocked, override, grown)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
   local last = leases.last(key, '-1') or 0
-  if override then
-    local limit = override.limit
-    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
-    last = math.max(last, override.ends)
+  if override or grown then
+    local limit, ends = override and override.limit or { capacity = 1, lease = 1 }, override and override.ends or 0
+    local more = grown and string.format(':%d:%d:%d', grown.ends, grown.length, grown.forgotten) or ''
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', ends, limit.capacity, limit.lease) .. more)
+    last = math.max(last, ends, grown and grown.forgotten or 0)
   end
   redis.call('PEXPIREAT', key, last)
 end
@@ -117,7 +124,7 @@ end
 --   last     when the last lease or the block ends, whichever is later; 0 if there is neither
 --   before   the score of the member before that lease or block, for release
 --   override the override, which may have ended, or nil
---   string   whether the key is a string with a block and no state
+--   string   what states.look returns if the key is a string with a block and no state, otherwise false
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID expires, 0 if there is none
 --   same     whether the set records one length for all leases, and it is this limit's lease time
@@ -135,7 +142,7 @@ local function look(key, from)
   if last then return nil end
   local found = states.look(key)
   if not found or found.use or found.left >= 0 then return before end
-  set.blocked, set.string = found.blocked, true
+  set.blocked, set.string = found.blocked, found
   return nil
 end
 
@@ -286,11 +293,11 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
-  if override and override.ends <= now then
+  if override and override.stays <= now then
     redis.call('ZREM', key, override.member)
     set.override = nil
   elseif override then
-    stays = math.max(stays, override.ends - now)
+    stays = math.max(stays, override.stays - now)
   end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
@@ -300,7 +307,11 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then redis.call('DEL', key) end
+      if set.string then
+        local grown = set.string.grown
+        leases.put(key, set.string, 0, nil, grown)
+        stays = grown and grown.forgotten - now or stays
+      end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -327,7 +338,7 @@ local function grant(key, limit, id, renews)
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
-  elseif set.blocked > 0 and not renews then
+  elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
     return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
   end
   local all, counted = count(key, limit)
@@ -347,7 +358,7 @@ local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
   local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
-  local stays = override and override.ends > before and override.ends or before
+  local stays = override and override.stays > before and override.stays or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last or stays > set.now then
