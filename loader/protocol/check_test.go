@@ -125,3 +125,81 @@ func firstOfTakeover(steps []Step) int {
 	}
 	return 0
 }
+
+// TestCheckOfSteps checks what the recorded deployments do not contain. In each trace, a call named c leases and
+// reads the node n, and goes on with the steps of the row. rule is the rule that these break, or "".
+func TestCheckOfSteps(t *testing.T) {
+	type parts = map[string]Part
+	mine, mail, older := Part{Number: 9, Value: "mine"}, Part{Number: 7, Value: "mail"}, Part{Number: 6, Value: "older"}
+	unnumbered := Part{Value: "unnumbered"}
+	nodes := []string{"n"}
+	lease, read := Step{Op: Lease, Addr: "n"}, func(t parts) Step { return Step{Op: Read, Addr: "n", Text: t, Highest: 8} }
+	deploy := func(t parts) Step {
+		return Step{Op: Number, Number: 9, Mine: []string{"mine"}, Nodes: nodes, Text: t}
+	}
+	watch := func(t parts) Step { return Step{Op: Number, Nodes: nodes, Text: t} }
+	checked := Step{Op: Checked, Addr: "n"}
+	write := func(t parts) Step { return Step{Op: Write, Addr: "n", Name: "c", Text: t} }
+	undoing := func(t parts) Step { return Step{Op: Write, Addr: "n", Name: "c" + UndoSuffix, Text: t} }
+	fence := Step{Op: Fence, Addr: "n", Name: "c"}
+	// lost is a deployment whose lease was lost and taken again before the write, which then read t.
+	lost := func(had, t parts) []Step {
+		all := maps.Clone(had)
+		if all == nil {
+			all = parts{}
+		}
+		all["mine"] = mine
+		return []Step{lease, read(had), deploy(all), lease, read(t), write(all)}
+	}
+	of := func(call string, s Step) Step { s.Call = call; return s }
+	for name, tt := range map[string]struct {
+		steps []Step
+		rule  string
+	}{
+		"the number is one above the highest": {[]Step{lease, read(nil), deploy(parts{"mine": mine})}, ""},
+		"a step without a call before":        {[]Step{write(nil)}, "rule 4,"},
+
+		"a part that another call deployed": {[]Step{lease, read(nil), of("d", Step{Op: Number, Number: 1, ClockMS: 1, Mine: []string{"mail"}, Text: parts{"mail": {Number: 1}}}), watch(parts{"mail": {Number: 1}})}, ""},
+		"a part that another call read":     {[]Step{lease, read(nil), of("d", read(parts{"mail": mail})), watch(parts{"mail": mail})}, ""},
+		"a part of another call's undo":     {[]Step{lease, read(nil), of("d", Step{Op: Number, Number: 1, ClockMS: 1}), of("d", Step{Op: Undo, Text: parts{"mail": mail}}), watch(parts{"mail": mail})}, ""},
+		"a part that both calls read":       {[]Step{of("d", read(parts{"mail": mail})), lease, read(parts{"mail": mail}), read(nil), watch(parts{"mail": mail})}, ""},
+		"a part that only this call read":   {[]Step{lease, read(parts{"mail": mail}), read(parts{"mail": mail}), read(nil), watch(parts{"mail": mail})}, "rule 11,"},
+		"a part that a watch names":         {[]Step{lease, read(parts{"mail": mail}), of("d", Step{Op: Number, Text: parts{"mail": mail}}), read(nil), watch(parts{"mail": mail})}, "rule 11,"},
+		"a part without a number":           {[]Step{lease, read(nil), watch(parts{"mail": unnumbered})}, ""},
+
+		"a deployment loses a part without a number": {[]Step{lease, read(parts{"mail": unnumbered}), deploy(parts{"mine": mine})}, "rule 2,"},
+		"a watch replaces a part without a number":   {[]Step{lease, read(parts{"mail": unnumbered}), watch(parts{"mail": {Value: "x"}})}, ""},
+		"a watch loses a part":                       {[]Step{lease, read(parts{"mail": mail}), watch(nil)}, "rule 11,"},
+		"the older of two parts":                     {[]Step{lease, read(parts{"mail": mail}), {Op: Lease, Addr: "m"}, {Op: Read, Addr: "m", Text: parts{"mail": older}}, {Op: Number, Nodes: []string{"n", "m"}, Text: parts{"mail": older}}}, "rule 11,"},
+		"the newer of two parts":                     {[]Step{lease, read(parts{"mail": mail}), {Op: Lease, Addr: "m"}, {Op: Read, Addr: "m", Text: parts{"mail": older}}, {Op: Number, Nodes: []string{"n", "m"}, Text: parts{"mail": mail}}}, ""},
+		"either of two parts with one number":        {[]Step{lease, read(parts{"mail": {Number: 7}}), {Op: Lease, Addr: "m"}, {Op: Read, Addr: "m", Text: parts{"mail": mail}}, {Op: Number, Nodes: []string{"n", "m"}, Text: parts{"mail": {Number: 7}}}}, ""},
+
+		"a new part that replaced something": {[]Step{lease, read(nil), deploy(parts{"mine": {Number: 9, Replaced: "x"}})}, "rule 6,"},
+		"a deletion of what is not there":    {[]Step{lease, read(parts{"mine": mail}), {Op: Number, Number: 9, What: Delete, Mine: []string{"mine"}, Nodes: nodes, Text: parts{"mine": {Number: 9, Replaced: "x"}}}}, "rule 6,"},
+		"a deletion that forgets":            {[]Step{lease, read(parts{"mine": mail}), {Op: Number, Number: 9, What: Delete, Mine: []string{"mine"}, Nodes: nodes, Text: parts{"mine": {Number: 9}}}}, ""},
+
+		"a lost lease, and nothing new":             {lost(nil, nil), ""},
+		"a lost lease, and the write is there":      {lost(parts{"mail": mail}, parts{"mail": mail, "mine": mine}), ""},
+		"a lost lease, and a new part":              {lost(nil, parts{"mail": mail}), "rule 7,"},
+		"a lost lease, and an empty part":           {lost(nil, parts{"mail": {}}), ""},
+		"a lost lease, and a newer part":            {lost(parts{"mail": older}, parts{"mail": mail}), "rule 7,"},
+		"a lost lease, and another part as new":     {lost(parts{"mail": mail}, parts{"mail": {Number: 7, Value: "x"}}), "rule 7,"},
+		"a lost lease, and the same part":           {lost(parts{"mail": mail}, parts{"mail": mail}), ""},
+		"a lost lease, and an older part":           {lost(parts{"mail": mail}, parts{"mail": older}), ""},
+		"a lost lease, and a part without a number": {lost(parts{"mail": unnumbered}, parts{"mail": {Value: "x"}}), ""},
+
+		"an undo that nobody began": {[]Step{lease, read(nil), deploy(parts{"mine": mine}), checked, write(parts{"mine": mine}), fence, checked, undoing(nil)}, "rule 9,"},
+		"an undo to nothing":        {[]Step{lease, read(nil), deploy(parts{"mine": mine}), {Op: Undo, Text: parts{"mine": {Number: 10}}}}, ""},
+		"an undo to another value":  {[]Step{lease, read(parts{"mine": mail}), deploy(parts{"mine": {Number: 9, Replaced: "mail"}}), {Op: Undo, Text: parts{"mine": {Number: 10, Value: "x"}}}}, "rule 9,"},
+		"an undo that makes up":     {[]Step{lease, read(nil), deploy(parts{"mine": mine}), {Op: Undo, Text: parts{"mine": {Number: 10, Value: "x"}}}}, "rule 9,"},
+	} {
+		for i := range tt.steps {
+			if tt.steps[i].Call == "" {
+				tt.steps[i].Call = "c"
+			}
+		}
+		if err := Check(tt.steps); tt.rule == "" && err != nil || tt.rule != "" && (err == nil || !strings.Contains(err.Error(), ": "+tt.rule)) {
+			t.Errorf("%s: %v, want %q", name, err, tt.rule)
+		}
+	}
+}
