@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 // Errors to which a program may react, for errors.Is. [Error.Code] is finer. Unless an error is also
@@ -46,7 +47,7 @@ var (
 
 	// ErrLimited means that a limit or a block prevents the operation for longer than the caller can
 	// wait: RetryAfter says for how long. It is the error of [Client.Wait], [Lease.Wait], [Lease.Run]
-	// and [Denied]. Nothing was taken, unless Error says that units could not be given back or are kept
+	// and [AsError]. Nothing was taken, unless Error says that units could not be given back or are kept
 	// under an OnceKey. If the error matches ErrOutcomeUnknown, the units may have been taken, at most
 	// once.
 	ErrLimited = errors.New("limited")
@@ -394,9 +395,5 @@ func describe(reply any) string {
 	default:
 		text = fmt.Sprintf("%v", v)
 	}
-	const most = 100
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
+	return printable.Cut(text, 100)
 }

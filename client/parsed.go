@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/client/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
@@ -19,7 +19,7 @@ const (
 	// limit is dropped.
 	mostParsed = 1000
 
-	// refreshAfter is the age at which a limit for LocalLimiter is fetched again, because its
+	// refreshAfter is the age at which a limit for LocalFallback is fetched again, because its
 	// policy may have been redeployed.
 	refreshAfter = time.Minute
 )
