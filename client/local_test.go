@@ -114,7 +114,7 @@ func TestLocalFallbackOfSeveralKeys(t *testing.T) {
 }
 
 // The longest wait of the keys that deny is the wait of the call, and Never is the longest.
-func TestLocalLimiterWaitsForTheSlowestKey(t *testing.T) {
+func TestLocalFallbackWaitsForTheSlowestKey(t *testing.T) {
 	const slowest, fastest = "2/s", "10/s burst=20"
 	c, _ := alone(t, one("slowest", slowest), one("fastest", fastest))
 	both := func(cost int64) client.Request {
@@ -126,14 +126,14 @@ func TestLocalLimiterWaitsForTheSlowestKey(t *testing.T) {
 	wantLocal(t, "never", c, both(3), client.Result{Limit: 1, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
 }
 
-// A request's LocalLimiter without policies has those of the client's; with policies, it has only its own.
-func TestLocalLimiterOfARequest(t *testing.T) {
+// A request's LocalFallback without policies has those of the client's; with policies, it has only its own.
+func TestLocalFallbackOfARequest(t *testing.T) {
 	build := func(limit string) []functions.Policy {
 		return must[functions.Build](t)(functions.New(functions.WithPolicies(
 			functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: limit}}}))).Policies()
 	}
-	c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(1, build("8/s")...)), client.WithTimeout(slow))
-	for want, fallback := range map[int64]client.Fallback{8: client.LocalLimiter(1), 4: client.LocalLimiter(1, build("4/s")...)} {
+	c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(1, build("8/s")...)), client.WithTimeout(slow))
+	for want, fallback := range map[int64]client.Fallback{8: client.LocalFallback(1), 4: client.LocalFallback(1, build("4/s")...)} {
 		req := one(fmt.Sprint(want), "@api")
 		req.Fallback = fallback
 		if res, err := c.Take(t.Context(), req); err != nil || res.Limit != want || res.Source != "local" {
