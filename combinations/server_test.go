@@ -152,7 +152,7 @@ func (w *world) expiries(x *execution) {
 		if got != want {
 			w.fail("expiries", "%s expires at %v, in the model at %d; it is %d", key, got, want, w.now/1000)
 		}
-		if took := x.moved[key]; took > 0 && len(x.reply) < 8 && !w.model.Overridden(key) && w.model.Blocked(key) == 0 {
+		if took := x.moved[key]; took > 0 && len(x.reply) < 8 && !w.model.Overridden(key) && !w.model.Remembered(key) && w.model.Blocked(key) == 0 {
 			if latest := w.now/1000 + x.reply[4].(int64) + 1000; got.(int64) > latest {
 				w.fail("expiries", "%s expires %d ms after now, and its limit is full after %v ms", key, got.(int64)-w.now/1000, x.reply[4])
 			}
