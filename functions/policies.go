@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +24,12 @@ type Policy struct {
 	Shadow bool          // the policy never denies; replies include what it would have decided
 	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
 	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
+
+	// Classes maps the names of classes to the percentage of the capacities that calls of the class keep
+	// free, 0 to 100. A call that names neither a class nor a percentage belongs to the class "default", if
+	// there is one. A class is 1 to 64 characters from a-z 0-9 _ . -
+	Classes  map[string]int
+	AnyClass bool // calls may name any class, which keeps nothing free; then Classes is empty
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -65,6 +72,7 @@ func (c Canary) Percent() string {
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
+	MostClasses      = 16
 
 	mostText = 2 << 20 // maximum size of a library with its policies, in bytes
 )
@@ -135,6 +143,16 @@ func (p Policy) Faults() []Fault {
 	}
 	if p.Canary != nil {
 		faults = append(faults, p.Canary.faults(len(p.Limits))...)
+	}
+	if len(p.Classes) > MostClasses || p.AnyClass && len(p.Classes) > 0 {
+		wrong(-1, false, "policy %s has %d classes; give it at most %d, or any", cut(p.Name), len(p.Classes), MostClasses)
+	}
+	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
+		if !policyName.MatchString(class) {
+			wrong(-1, false, "the class %q is not 1 to 64 of a-z 0-9 _ . -", cut(class))
+		} else if percent := p.Classes[class]; percent < 0 || percent > 100 {
+			wrong(-1, false, "the class %s keeps %d %% free; give it a whole percentage from 0 to 100", class, percent)
+		}
 	}
 	return faults
 }
@@ -243,6 +261,7 @@ func clonePolicies(policies []Policy) []Policy {
 		if canary := clone[i].Canary; canary != nil {
 			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow}
 		}
+		clone[i].Classes = maps.Clone(clone[i].Classes)
 	}
 	return clone
 }
@@ -272,6 +291,16 @@ func (p Policy) appendLua(b []byte) []byte {
 	}
 	if p.Track {
 		b = append(b, ", track = true"...)
+	}
+	if p.AnyClass {
+		b = append(b, ", classes = true"...)
+	} else if len(p.Classes) > 0 {
+		b = append(b, ", classes = {"...)
+		for i, class := range slices.Sorted(maps.Keys(p.Classes)) {
+			b = append(b, strings.Repeat(",", min(i, 1))+" ["...)
+			b = fmt.Appendf(append(luastring.Append(b, class), ']'), " = %d", p.Classes[class])
+		}
+		b = append(b, " }"...)
 	}
 	return append(b, " },"...)
 }
@@ -333,7 +362,18 @@ func readPolicy(line string) (Policy, bool) {
 		number, _ := strconv.Atoi(strings.TrimPrefix(share, "share = "))
 		policy.Canary, rest = &Canary{limits, number, shadow}, end
 	}
+	rest, classes, _ := strings.Cut(rest, "classes = ")
 	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")
+	policy.AnyClass = strings.HasPrefix(classes, "true")
+	for _, class := range strings.Split(classes, " [")[1:] {
+		name, percent := literals(class)
+		percent, _, _ = strings.Cut(strings.TrimPrefix(percent, "] = "), ",")
+		number, _ := strconv.Atoi(strings.TrimSuffix(percent, " } }"))
+		if policy.Classes == nil {
+			policy.Classes = map[string]int{}
+		}
+		policy.Classes[strings.Join(name, "")] = number
+	}
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 

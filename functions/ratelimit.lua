@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6257935c4c28'
+local BUILD_ID = 'd8fdb4363d2f'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -262,9 +262,32 @@ end
 
 -- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
 -- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
--- or above the capacity.
-function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+-- room for exactly this call. states.needs returns how many units that is: the cost and what FLOOR keeps free, or 1 if
+-- that is above the capacity. The cost counts as at least 1.
+function states.needs(capacity, cost)
+  local units = cost > 1 and cost or 1
+  if states.floor > 0 then units = units + states.kept(capacity, states.floor) end
+  return units <= capacity and units or 1
+end
+
+-- floor is the FLOOR of the call, in percent, while it loads a key into states.
+states.floor = 0
+
+-- kept returns the units of a capacity that a call with FLOOR keeps free: this percentage, rounded up. The product may be above
+-- 2^53, so whole hundreds are multiplied by themselves.
+function states.kept(capacity, percent)
+  local rest = capacity % 100
+  return (capacity - rest) / 100 * percent + math.ceil(rest * percent / 100)
+end
+
+-- load_above loads a key into states with FLOOR.
+function states.load_above(percent, key, limit, at, cost, head, left)
+  states.floor = percent
+  local done, result = pcall(limit.form.load, key, limit, at, cost, head, left)
+  states.floor = 0
+  if not done then error(result, 0) end
+  return result
+end
 
 -- most_spent returns how many units count as spent in the state that replaces an impossible one.
 function states.most_spent(state, cost)
@@ -1056,12 +1079,16 @@ do
 -- call with "@name" need not read them from a Redis key.
 --
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
---           shadow = true, track = true }
+--           shadow = true, track = true, classes = { name = percent, ... } }
+--
+-- A call names one of the classes, which stands for a FLOOR of this percentage. classes is true if the policy takes any
+-- class, as 0. A call without CLASS and FLOOR belongs to the class "default".
 --
 -- A canary has as many limits as its policy. They apply to a share of the keys, in thousandths. Once
 -- a policy or a canary is used, it also has
 --   calls   { [0] = denied calls, allowed calls }, counted since the library was loaded on this
 --           server. For a shadow, they are the calls that it would have denied and allowed
+--   by      the calls that named a class, which are not in calls, by the class; '' for those with FLOOR
 local POLICIES = {}
 
 -- find returns the policy for "@name", or nil and the error.
@@ -1107,40 +1134,80 @@ function policies.lease(text, key)
     return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
   end
   local canary = policy.canary
-  return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
+  if not canary or not policies.in_canary(canary, string.sub(text, 2), key) then return policy end
+  canary.classes = policy.classes
+  return canary
 end
 
--- calls returns the counts of a policy or a canary, for the caller to add to.
-function policies.calls(policy)
-  policy.calls = policy.calls or { [0] = 0, 0 }
-  return policy.calls
+-- calls returns the counts of a policy or a canary, for the caller to add to. class is the class that a call names, '' for
+-- FLOOR, and nil for neither.
+function policies.calls(side, class)
+  if not class or class == 'default' or not side.classes then
+    side.calls = side.calls or { [0] = 0, 0 }
+    return side.calls
+  end
+  side.by = side.by or {}
+  side.by[class] = side.by[class] or { [0] = 0, 0 }
+  return side.by[class]
+end
+
+-- class returns the percentage for which a class stands under a limit of a policy, or nil and the error.
+function policies.class(limit, name)
+  local classes = limit.classes
+  if type(classes) == 'table' then
+    if classes[name] then return classes[name] end
+    return nil, errors.new('BADARGS', '%s: no such class of @%s; its classes are %s', errors.quote(name), limit.name, table.concat(sorted_keys(classes), ', '))
+  elseif classes then
+    return 0
+  elseif limit.name then
+    return nil, errors.new('BADARGS', '%s: @%s has no classes; give it some, or classes: any', errors.quote(name), limit.name)
+  end
+  return nil, errors.new('BADARGS', '%s: only policies have classes; with a limit, give FLOOR and a percentage', errors.quote(name))
 end
 
 local NO_CALLS = { [0] = 0, 0 }
 
--- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
+-- total returns the counts of a policy or a canary over all classes.
+local function total(side)
+  local calls = side.calls or NO_CALLS
+  local allowed, denied = calls[1], calls[0]
+  for _, more in pairs(side.by or {}) do
+    allowed, denied = allowed + more[1], denied + more[0]
+  end
+  return allowed, denied
+end
+
+-- of_class returns the counts of one class.
+local function of_class(side, class)
+  return class == 'default' and side.calls or class ~= 'default' and side.by and side.by[class] or NO_CALLS
+end
+
+-- counts returns three lists for ratelimit_info, in the order of the names. The first has { name,
 -- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
 -- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
 -- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
--- denied.
+-- denied. The third has { name, class, allowed, denied } for each class of each policy.
 function policies.counts(names)
-  local list, shadows = {}, {}
+  local list, shadows, by_class = {}, {}, {}
   for i, name in ipairs(names) do
     local policy = POLICIES[name]
-    local calls, canary = policy.calls or NO_CALLS, policy.canary
-    local entry, shadow_denied = { name, calls[1], calls[0] }, policy.shadow and calls[0]
+    local canary, allowed, denied = policy.canary, total(policy)
+    local entry, shadow_denied = { name, allowed, denied }, policy.shadow and denied
     if canary then
-      calls = canary.calls or NO_CALLS
-      entry[4], entry[5], entry[6] = canary.share, calls[1], calls[0]
-      if canary.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+      entry[4], entry[5], entry[6] = canary.share, total(canary)
+      if canary.shadow then shadow_denied = (shadow_denied or 0) + entry[6] end
     end
     list[i] = entry
+    for _, class in ipairs(type(policy.classes) == 'table' and sorted_keys(policy.classes) or {}) do
+      local calls, other = of_class(policy, class), of_class(canary or {}, class)
+      by_class[#by_class + 1] = { name, class, calls[1] + other[1], calls[0] + other[0] }
+    end
     if shadow_denied then
       shadows[#shadows + 1] = name
       shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list, shadows
+  return list, shadows, by_class
 end
 end
 
@@ -1239,11 +1306,12 @@ do
 --   capacity    the smallest capacity of the rates
 --   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
 --               most.field over its rates, or 0 if the algorithm has no bound
+--   plain       whether take decides on the limit by itself without options; nil for a limit of a policy with the class default
 --   probe, commit, waits  the functions that decide on the limit's key, see below
 --   form        a table of the functions that load and write the key's states, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
--- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
+-- The limits of a policy also have name, side, classes and floor, and the first has calls and span: see parse_side. A rate has algorithm, count (n),
 -- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
@@ -1427,7 +1495,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, probe = limits.unprobed, form = packed.form }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, plain = true, probe = limits.unprobed, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -1475,10 +1543,12 @@ local function parse_limit(text)
 end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
--- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
+-- and the error. Each limit gets the fields name, the policy's name; side; classes, those of the policy; and floor, the percentage
+-- of the class default, or nil. The first limit gets calls, and span, which is the number of limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
-  local calls = policies.calls(side)
+  local classes = policy.classes
+  side.classes = classes
+  local calls, floor = policies.calls(side), type(classes) == 'table' and classes.default or nil
   local whole = {
     name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
     size = 0, asks = 0,
@@ -1487,10 +1557,12 @@ local function parse_side(name, side, policy)
     local limit, err = limits.checked(part, parse_limit)
     if err then return nil, err end
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+    limit.name, limit.side, limit.classes, limit.floor = name, side, classes, floor
+    if floor then limit.plain = nil end
   end
   local first = whole.limits[1]
   first.calls, first.span = calls, #side
-  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
+  if not (side[2] or side.shadow or policy.track or floor and not first.rate) then whole.alone = first end
   return whole
 end
 
@@ -1575,7 +1647,7 @@ end
 --@ src/50_requests.lua
 do
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
 -- options are given.
 --
@@ -1588,6 +1660,9 @@ do
 --   EACH            whether the reply also contains the separate result of each limit
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
+--   FLOOR, CLASS    the percentage; the name
+--   floors          the percentage of each limit's capacities that the call keeps free, or nil if none
+--   calls_of        from a limit's position to the counts for this call, if they differ from limit.calls
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -1597,12 +1672,12 @@ do
 --   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-local LONGEST_KEY = 65536 -- bytes
+local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
@@ -1721,6 +1796,10 @@ local function read_options(keys, args, at, allowed)
     elseif word == 'ONCE' or word == 'TRACK' then
       used = used + 1
       request[word] = keys[used] or ''
+    elseif word == 'FLOOR' or word == 'CLASS' then
+      request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
+      if err then return nil, err end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -1735,6 +1814,10 @@ local function read_options(keys, args, at, allowed)
   end
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
+  elseif request.FLOOR and request.CLASS then
+    return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
+  elseif request.FORCE and (request.FLOOR or request.CLASS) then
+    return nil, errors.new('BADARGS', 'FORCE and %s are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -1743,13 +1826,51 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
+-- percent parses the percentage of FLOOR. It returns nil and the error for any other text.
+function requests.percent(text)
+  local percent = numbers.parse(text or '')
+  if percent and percent <= 100 then return percent end
+  return nil, errors.new('BADARGS', '%s: FLOOR is followed by a whole percentage from 0 to 100', errors.quote(text or ''))
+end
+
+-- class checks the name of a class.
+function requests.class(text)
+  if text and #text > 0 and #text <= LONGEST_CLASS then return text end
+  return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+-- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
+-- error, or nil.
+local function floors()
+  local percent, class = request.FLOOR, request.CLASS
+  if request.FORCE then return nil end
+  for i = 1, request.count do
+    local limit, err = request.limits[i], nil
+    local own = percent or limit.floor
+    if class then
+      own, err = policies.class(limit, class)
+      if err then return err end
+    end
+    if own and own > 0 then
+      request.floors = request.floors or {}
+      request.floors[i] = own
+    end
+    if limit.calls and (class or percent) then
+      request.calls_of = request.calls_of or {}
+      request.calls_of[i] = policies.calls(limit.side, class or '')
+    end
+  end
+  return nil
+end
+
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
--- the smallest capacity among the limits that decide together.
+-- the smallest capacity among the limits that decide together, less what FLOOR keeps free.
 function requests.limit_costs(of)
-  local group_of, least = of.group_of, {}
+  local group_of, percents, least = of.group_of, of.floors, {}
   for i = 1, of.count do
-    local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
+    local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
+    if percents and percents[i] then most = most - states.kept(most, percents[i]) end
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]
@@ -1818,7 +1939,7 @@ function requests.plain(keys, args)
   if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate then return nil end
+    if not limit or not limit.rate or limit.floor then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
     limits_of_call[i], costs_of_call[i] = limit, 1
   end
@@ -1839,7 +1960,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end
@@ -1874,14 +1995,19 @@ local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
 -- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
 -- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
--- these tables.
-local rooms, first, second, third = {}, {}, {}, {}
+-- these tables. kept has what FLOOR keeps free, for limits of one rate; it is only set in calls with floors.
+local rooms, first, second, third, kept = {}, {}, {}, {}, {}
 
 -- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
 -- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
 local function load(key, request, i, at, cost, head, left)
-  local limit, least = request.limits[i], numbers.MOST
-  local override = limit.form.load(key, limit, at, cost, head, left)
+  local limit, least, percent = request.limits[i], numbers.MOST, request.floors and request.floors[i]
+  local override
+  if percent then
+    override = states.load_above(percent, key, limit, at, cost, head, left)
+  else
+    override = limit.form.load(key, limit, at, cost, head, left)
+  end
   if override then
     if override.err then return nil, override end
     override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
@@ -1889,6 +2015,7 @@ local function load(key, request, i, at, cost, head, left)
   end
   for j = at, at + limit.size - 1 do
     local free = list[j].free
+    if percent and free > 0 then free = math.max(0, free - states.kept(list[j].rate.capacity, percent)) end
     if free < least then least = free end
   end
   first[i], second[i] = list, at
@@ -1900,11 +2027,16 @@ end
 -- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
+  local takes, probes, floors = verb == 'charge', verb ~= 'refund' and not probed, request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    if probes then
+    local percent = floors and floors[i]
+    kept[i] = percent and states.kept(limit.capacity, percent) or 0
+    if percent and probes then
+      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, math.max(1, cost) + kept[i], now, i) end -- kept differs between rates
+      free = free and math.max(0, free - kept[i])
+    elseif probes then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
       if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
     end
@@ -1993,7 +2125,7 @@ local function restore(keys, request)
   states.begin()
   local restored = {}
   for _, i in pairs(kept) do
-    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
   for j in pairs(kept) do
@@ -2001,7 +2133,7 @@ local function restore(keys, request)
   end
 end
 
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+-- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -2013,14 +2145,15 @@ local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b e
 
 -- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
 -- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
--- time until one unit fits.
-local function sum_up(at, size, cost, charged, forced)
+-- time until one unit fits. percent is the FLOOR of the key, or nil.
+local function sum_up(at, size, cost, charged, forced, percent)
   local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
   for j = at, at + size - 1 do
     local state = list[j]
-    local free, reset, ms = state.free, state.reset, 0
+    local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
+    if above > 0 and free > 0 then free = math.max(0, free - above) end
     if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+      ms, reset = wait(state, cost + above), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -2063,7 +2196,7 @@ local denials = {} -- whether each key of a call with policies denies; reused by
 local function count(request)
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, allowed = limit.calls, nil
+    local calls, allowed = request.calls_of and request.calls_of[i] or limit.calls, nil
     if calls and ENFORCED.charged then
       allowed = group and group.denies and 0 or 1
     elseif calls and not group then
@@ -2104,7 +2237,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     if err then return err end
     if states.any_room then restore(keys, request) end
   end
-  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local named, costs, shadows, enforced, changes, floors = request.limits, request.costs, request.group_of, true, false, request.floors
   local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
   if groups then
     enforced = request.shadows < number
@@ -2116,7 +2249,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
     local charged, denies, reset, retry, most = group.charged, false
     if a == list then
-      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced, floors and floors[i])
       if charged and cost > 0 then
         if not peeks then limit.form.write(keys[i], limit, second[i]) end
         changes = true
@@ -2127,7 +2260,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
       if forced then retry = 0 end
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and cost + kept[i], a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -2192,18 +2325,23 @@ local function answer(calls, allowed, capacity, free, retry, reset)
 end
 
 -- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
--- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
-local function beyond(key, limit, cost, option, free, a, b, c)
-  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned. percent is that of FLOOR, or
+-- nil, and calls the counts of the limit's policy, or nil.
+local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      if blocked then
+        local never = option ~= 'FORCE' and (option and 1 or cost) + above > limit.capacity
+        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+      end
       limit, free, a, b, c = overrides.probe(key, head, left)
-      commit = overrides.commit
+      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
     end
   end
+  if free and above > 0 then free = math.max(0, free - above) end
   if option == 'FORCE' and free and cost >= free then
     free = nil -- it may leave a debt
   elseif option == 'UPTO' and free then
@@ -2212,17 +2350,24 @@ local function beyond(key, limit, cost, option, free, a, b, c)
   end
   if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    one.floors, one.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost + above, a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- above is one for a call with FLOOR, or for the calls of a class. option is UPTO or nil.
+function decisions.above(key, limit, cost, option, percent, calls)
+  if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
+  return beyond(key, limit, cost, option, percent, calls, limit.probe(key, limit, math.max(1, cost) + states.kept(limit.capacity, percent)))
 end
 
 -- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
@@ -2230,7 +2375,7 @@ end
 function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
   if not free or option or cost == 0 then
-    return beyond(key, limit, cost, option, free, a, b, c)
+    return beyond(key, limit, cost, option, nil, limit.calls, free, a, b, c)
   elseif cost > free then
     local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
     return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
@@ -2716,6 +2861,7 @@ end
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of leases that have not expired, plus 1 if the key is blocked
 --   overlong the number of overlong leases
+--   kept     the number of leases that FLOOR keeps free
 local set = {}
 
 -- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
@@ -2757,7 +2903,7 @@ local function read(key, limit, id)
 end
 
 -- count returns how many leases are held, and how many of them count against the limit. If all are
--- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
+-- overlong (see the top of this file), at most n - 1 count, less what FLOOR keeps free, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -2770,7 +2916,7 @@ local function count(key, limit)
   end
   set.live, set.overlong = all, overlong
   if set.blocked > 0 then all = all - 1 end
-  return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
+  return all, overlong > 0 and overlong == all and math.min(all, math.max(0, limit.capacity - 1 - set.kept)) or all
 end
 
 -- last_lease returns when the last lease expires. If there is no lease, the result is before now.
@@ -2906,15 +3052,16 @@ local function keep(key, limit, id, others)
   end
   if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
-  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, lease)
+  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1 - set.kept), 0, reset, lease)
 end
 
 -- grant takes a lease, or extends the one that this ID holds, even while the key is blocked. So a
 -- retry does not take a second lease, and a caller that is denied holds no lease. If renews is true,
--- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1.
-local function grant(key, limit, id, renews)
+-- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1. percent is that of FLOOR.
+local function grant(key, limit, id, renews, percent)
   local err
   limit, err = read(key, limit, id)
+  set.kept = limit and states.kept(limit.capacity, percent)
   if err then
     return err
   elseif set.lapses > set.now then
@@ -2923,10 +3070,10 @@ local function grant(key, limit, id, renews)
     return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
   end
   local all, counted = count(key, limit)
-  local free, retry, last = limit.capacity - counted, -1, set.last
-  if not renews then
+  local free, retry, last = limit.capacity - counted - set.kept, -1, set.last
+  if not renews and set.kept < limit.capacity then
     if free > 0 then return keep(key, limit, id, all) end
-    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', 0 - free, '1',
       'WITHSCORES')
     retry = math.ceil(freeing[2] - set.now)
   end
@@ -2978,19 +3125,38 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
+-- floor_of reads what follows the lease ID: FLOOR and a percentage, CLASS and a name, or nothing. policy is that of the call, or
+-- nil, and name its name. It returns the percentage, and the class for policies.calls, or nil and the error.
+local function floor_of(policy, name, word, text)
+  local percent, err = 0, nil
+  local classes = policy and policy.classes
+  if not word then return type(classes) == 'table' and classes.default or 0 end
+  if word == 'FLOOR' or word == 'floor' then
+    percent, err = requests.percent(text)
+    text = ''
+  elseif word == 'CLASS' or word == 'class' then
+    percent, err = policies.class({ classes = classes, name = name }, text)
+  else
+    return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(word))
+  end
+  if err then return nil, err end
+  return percent, text
+end
+
 -- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
 -- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 then
+  elseif #args ~= 2 and (#args ~= 4 or verb ~= 'acquire') then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
   if err then return err end
-  local text, policy, limit = args[1]
+  local text, policy, limit, name = args[1]
   if string.sub(text, 1, 1) == '@' then
+    name = string.sub(text, 2)
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end
     text = policy[1]
@@ -3001,10 +3167,15 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
+  local percent, class = 0, nil
+  if verb == 'acquire' then
+    percent, class = floor_of(policy, name, args[3], args[4])
+    if not percent then return class end
+  end
+  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)
   if not policy or verb == 'release' or got.err then return got end
   if verb == 'acquire' then
-    local calls = policies.calls(policy)
+    local calls = policies.calls(policy, class)
     calls[got[1]] = calls[got[1]] + 1
   end
   if not policy.shadow then return got end
@@ -4163,11 +4334,14 @@ do
 --              "shadow_denied", { name, count, ... }
 --              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
 --              the canary's share in thousandths and the canary's allowed and denied
+--              "class_calls", { { name, class, allowed, denied }, ... }
 --            With a limit:
 --              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
 --              "algorithms", { the name of the algorithm for each key, ... }
 --            With a policy that has a canary also:
 --              "canary_limit", "canary_algorithms"
+--            With a policy that has classes also:
+--              "classes", { name, percentage, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -4196,13 +4370,18 @@ redis.register_function{
     local names = policies.names()
     local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
     if not args[1] then
-      local calls, shadows = policies.counts(names)
-      reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
+      local calls, shadows, classes = policies.counts(names)
+      reply[9], reply[10], reply[11], reply[12], reply[13], reply[14] = 'shadow_denied', shadows, 'policy_calls', calls, 'class_calls', classes
     else
       local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
+      local classes, list = (limit.limits or { limit })[1].classes, {}
+      for _, name in ipairs(type(classes) == 'table' and sorted_keys(classes) or {}) do
+        list[#list + 1], list[#list + 2] = name, classes[name]
+      end
+      if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
     end
     return reply
   end,
@@ -4261,11 +4440,11 @@ do
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [FLOOR percent | CLASS name] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
@@ -4362,12 +4541,12 @@ end
 do
 -- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
+local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
@@ -4378,7 +4557,12 @@ local function decide_with_options(keys, request)
   if err then return err end
   local reply, charged, passes
   if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
-    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+    local option, calls = request.UPTO and 'UPTO' or request.FORCE and 'FORCE', request.calls_of and request.calls_of[1]
+    if request.floors or calls then
+      reply = above(keys[1], limit, request.UPTO or cost, option, request.floors and request.floors[1] or 0, calls or limit.calls)
+    else
+      reply = one(keys[1], limit, request.UPTO or cost, option)
+    end
     passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
@@ -4392,6 +4576,17 @@ end
 
 local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
 
+-- floor_of returns the percentage of FLOOR or CLASS, and the counts of the call, or nil.
+local function floor_of(limit, option, text)
+  local floor, classes = nil, limit.classes
+  if option == 'FLOOR' then
+    floor, text = requests.percent(text), ''
+  elseif option == 'CLASS' then
+    floor = type(classes) == 'table' and classes[text]
+  end
+  return floor, limit.calls and floor and policies.calls(limit.side, text)
+end
+
 -- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
 -- for any other call.
 local function direct(keys, args, limit)
@@ -4403,7 +4598,17 @@ local function direct(keys, args, limit)
   if not limit.probe or not cost then
     return nil
   elseif number == 1 then
-    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    local floor, calls = limit.floor, limit.calls
+    if more == 1 then
+      floor, calls = floor_of(limit, option, args[at + 1])
+      if not floor then return nil end
+      option = nil
+    elseif option and (more > 0 or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
+      return nil
+    end
+    if option == 'FORCE' or not floor then return one(keys[1], limit, cost, option) end
+    return above(keys[1], limit, cost, option, floor, calls)
+  elseif limit.floor then
     return nil
   end
   local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
@@ -4418,7 +4623,7 @@ redis.register_function{
     clock.now = nil
     local limit = limits.known[args[1]]
     if limit then
-      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      if #args == 1 and #keys == 1 and limit.plain and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
       local reply = direct(keys, args, limit)
       if reply then return reply end
     end

@@ -37,9 +37,32 @@ end
 
 -- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
 -- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
--- or above the capacity.
-function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+-- room for exactly this call. states.needs returns how many units that is: the cost and what FLOOR keeps free, or 1 if
+-- that is above the capacity. The cost counts as at least 1.
+function states.needs(capacity, cost)
+  local units = cost > 1 and cost or 1
+  if states.floor > 0 then units = units + states.kept(capacity, states.floor) end
+  return units <= capacity and units or 1
+end
+
+-- floor is the FLOOR of the call, in percent, while it loads a key into states.
+states.floor = 0
+
+-- kept returns the units of a capacity that a call with FLOOR keeps free: this percentage, rounded up. The product may be above
+-- 2^53, so whole hundreds are multiplied by themselves.
+function states.kept(capacity, percent)
+  local rest = capacity % 100
+  return (capacity - rest) / 100 * percent + math.ceil(rest * percent / 100)
+end
+
+-- load_above loads a key into states with FLOOR.
+function states.load_above(percent, key, limit, at, cost, head, left)
+  states.floor = percent
+  local done, result = pcall(limit.form.load, key, limit, at, cost, head, left)
+  states.floor = 0
+  if not done then error(result, 0) end
+  return result
+end
 
 -- most_spent returns how many units count as spent in the state that replaces an impossible one.
 function states.most_spent(state, cost)

@@ -1,5 +1,5 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
 -- options are given.
 --
@@ -12,6 +12,9 @@
 --   EACH            whether the reply also contains the separate result of each limit
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
+--   FLOOR, CLASS    the percentage; the name
+--   floors          the percentage of each limit's capacities that the call keeps free, or nil if none
+--   calls_of        from a limit's position to the counts for this call, if they differ from limit.calls
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -21,12 +24,12 @@
 --   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-local LONGEST_KEY = 65536 -- bytes
+local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
@@ -145,6 +148,10 @@ local function read_options(keys, args, at, allowed)
     elseif word == 'ONCE' or word == 'TRACK' then
       used = used + 1
       request[word] = keys[used] or ''
+    elseif word == 'FLOOR' or word == 'CLASS' then
+      request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
+      if err then return nil, err end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -159,6 +166,10 @@ local function read_options(keys, args, at, allowed)
   end
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
+  elseif request.FLOOR and request.CLASS then
+    return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
+  elseif request.FORCE and (request.FLOOR or request.CLASS) then
+    return nil, errors.new('BADARGS', 'FORCE and %s are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -167,13 +178,51 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
+-- percent parses the percentage of FLOOR. It returns nil and the error for any other text.
+function requests.percent(text)
+  local percent = numbers.parse(text or '')
+  if percent and percent <= 100 then return percent end
+  return nil, errors.new('BADARGS', '%s: FLOOR is followed by a whole percentage from 0 to 100', errors.quote(text or ''))
+end
+
+-- class checks the name of a class.
+function requests.class(text)
+  if text and #text > 0 and #text <= LONGEST_CLASS then return text end
+  return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+-- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
+-- error, or nil.
+local function floors()
+  local percent, class = request.FLOOR, request.CLASS
+  if request.FORCE then return nil end
+  for i = 1, request.count do
+    local limit, err = request.limits[i], nil
+    local own = percent or limit.floor
+    if class then
+      own, err = policies.class(limit, class)
+      if err then return err end
+    end
+    if own and own > 0 then
+      request.floors = request.floors or {}
+      request.floors[i] = own
+    end
+    if limit.calls and (class or percent) then
+      request.calls_of = request.calls_of or {}
+      request.calls_of[i] = policies.calls(limit.side, class or '')
+    end
+  end
+  return nil
+end
+
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
--- the smallest capacity among the limits that decide together.
+-- the smallest capacity among the limits that decide together, less what FLOOR keeps free.
 function requests.limit_costs(of)
-  local group_of, least = of.group_of, {}
+  local group_of, percents, least = of.group_of, of.floors, {}
   for i = 1, of.count do
-    local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
+    local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
+    if percents and percents[i] then most = most - states.kept(most, percents[i]) end
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]
@@ -242,7 +291,7 @@ function requests.plain(keys, args)
   if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate then return nil end
+    if not limit or not limit.rate or limit.floor then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
     limits_of_call[i], costs_of_call[i] = limit, 1
   end
@@ -263,7 +312,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end

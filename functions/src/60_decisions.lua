@@ -25,14 +25,19 @@ local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
 -- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
 -- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
--- these tables.
-local rooms, first, second, third = {}, {}, {}, {}
+-- these tables. kept has what FLOOR keeps free, for limits of one rate; it is only set in calls with floors.
+local rooms, first, second, third, kept = {}, {}, {}, {}, {}
 
 -- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
 -- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
 local function load(key, request, i, at, cost, head, left)
-  local limit, least = request.limits[i], numbers.MOST
-  local override = limit.form.load(key, limit, at, cost, head, left)
+  local limit, least, percent = request.limits[i], numbers.MOST, request.floors and request.floors[i]
+  local override
+  if percent then
+    override = states.load_above(percent, key, limit, at, cost, head, left)
+  else
+    override = limit.form.load(key, limit, at, cost, head, left)
+  end
   if override then
     if override.err then return nil, override end
     override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
@@ -40,6 +45,7 @@ local function load(key, request, i, at, cost, head, left)
   end
   for j = at, at + limit.size - 1 do
     local free = list[j].free
+    if percent and free > 0 then free = math.max(0, free - states.kept(list[j].rate.capacity, percent)) end
     if free < least then least = free end
   end
   first[i], second[i] = list, at
@@ -51,11 +57,16 @@ end
 -- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
+  local takes, probes, floors = verb == 'charge', verb ~= 'refund' and not probed, request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    if probes then
+    local percent = floors and floors[i]
+    kept[i] = percent and states.kept(limit.capacity, percent) or 0
+    if percent and probes then
+      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, math.max(1, cost) + kept[i], now, i) end -- kept differs between rates
+      free = free and math.max(0, free - kept[i])
+    elseif probes then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
       if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
     end
@@ -144,7 +155,7 @@ local function restore(keys, request)
   states.begin()
   local restored = {}
   for _, i in pairs(kept) do
-    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
   for j in pairs(kept) do
@@ -152,7 +163,7 @@ local function restore(keys, request)
   end
 end
 
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+-- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -164,14 +175,15 @@ local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b e
 
 -- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
 -- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
--- time until one unit fits.
-local function sum_up(at, size, cost, charged, forced)
+-- time until one unit fits. percent is the FLOOR of the key, or nil.
+local function sum_up(at, size, cost, charged, forced, percent)
   local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
   for j = at, at + size - 1 do
     local state = list[j]
-    local free, reset, ms = state.free, state.reset, 0
+    local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
+    if above > 0 and free > 0 then free = math.max(0, free - above) end
     if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+      ms, reset = wait(state, cost + above), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -214,7 +226,7 @@ local denials = {} -- whether each key of a call with policies denies; reused by
 local function count(request)
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, allowed = limit.calls, nil
+    local calls, allowed = request.calls_of and request.calls_of[i] or limit.calls, nil
     if calls and ENFORCED.charged then
       allowed = group and group.denies and 0 or 1
     elseif calls and not group then
@@ -255,7 +267,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     if err then return err end
     if states.any_room then restore(keys, request) end
   end
-  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local named, costs, shadows, enforced, changes, floors = request.limits, request.costs, request.group_of, true, false, request.floors
   local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
   if groups then
     enforced = request.shadows < number
@@ -267,7 +279,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
     local charged, denies, reset, retry, most = group.charged, false
     if a == list then
-      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced, floors and floors[i])
       if charged and cost > 0 then
         if not peeks then limit.form.write(keys[i], limit, second[i]) end
         changes = true
@@ -278,7 +290,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
       if forced then retry = 0 end
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and cost + kept[i], a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -343,18 +355,23 @@ local function answer(calls, allowed, capacity, free, retry, reset)
 end
 
 -- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
--- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
-local function beyond(key, limit, cost, option, free, a, b, c)
-  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned. percent is that of FLOOR, or
+-- nil, and calls the counts of the limit's policy, or nil.
+local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      if blocked then
+        local never = option ~= 'FORCE' and (option and 1 or cost) + above > limit.capacity
+        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+      end
       limit, free, a, b, c = overrides.probe(key, head, left)
-      commit = overrides.commit
+      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
     end
   end
+  if free and above > 0 then free = math.max(0, free - above) end
   if option == 'FORCE' and free and cost >= free then
     free = nil -- it may leave a debt
   elseif option == 'UPTO' and free then
@@ -363,17 +380,24 @@ local function beyond(key, limit, cost, option, free, a, b, c)
   end
   if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    one.floors, one.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and cost + above, a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- above is one for a call with FLOOR, or for the calls of a class. option is UPTO or nil.
+function decisions.above(key, limit, cost, option, percent, calls)
+  if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
+  return beyond(key, limit, cost, option, percent, calls, limit.probe(key, limit, math.max(1, cost) + states.kept(limit.capacity, percent)))
 end
 
 -- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
@@ -381,7 +405,7 @@ end
 function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
   if not free or option or cost == 0 then
-    return beyond(key, limit, cost, option, free, a, b, c)
+    return beyond(key, limit, cost, option, nil, limit.calls, free, a, b, c)
   elseif cost > free then
     local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
     return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)

@@ -1,11 +1,11 @@
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [FLOOR percent | CLASS name] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
