@@ -93,6 +93,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))
 	b.option("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsFirst("hset", "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)), tracked)
 	b.option("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
+	b.add(benchCase{name: "FLOOR", note: "beside COST", work: wholeInUse},
+		func(lib *library, prefix string) contender { return takeWith(lib, prefix, "FLOOR 20", nil, wholeInUse) },
+		takeWith(b.libraries[0], "tc0", "COST 1", nil, wholeInUse).aimed(1.1), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
 	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {

@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'd8fdb4363d2f'
+local BUILD_ID = 'a7ccac230cde'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -2367,7 +2367,13 @@ end
 -- above is one for a call with FLOOR, or for the calls of a class. option is UPTO or nil.
 function decisions.above(key, limit, cost, option, percent, calls)
   if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
-  return beyond(key, limit, cost, option, percent, calls, limit.probe(key, limit, math.max(1, cost) + states.kept(limit.capacity, percent)))
+  local above = states.kept(limit.capacity, percent)
+  local free, a, b, c = limit.probe(key, limit, (cost > 1 and cost or 1) + above)
+  if not free or option or cost == 0 or free < cost + above then
+    return beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(calls, 1, capacity or limit.capacity, free - above - cost, retry, reset)
 end
 
 -- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
