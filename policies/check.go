@@ -100,7 +100,7 @@ func (c *checker) policy(p Policy) {
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
 	if !leases {
-		of.Costs = p.Costs
+		of.Costs, of.Classes = p.Costs, p.Classes
 	}
 	for i, limit := range p.Canary.Limits {
 		of.Limits = append(of.Limits, functions.PolicyLimit{Limit: limit})
@@ -153,6 +153,9 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 			if i < len(costs) && costs[i] > parsed.capacity() {
 				c.doubtful.Wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
 					what, costs[i], limit.Limit, parsed.capacity())
+			} else if kept := p.Classes["default"]; i < len(costs) && costs[i] > parsed.capacity()*int64(100-kept)/100 {
+				c.doubtful.Wrong(at, "%s: a call of cost %d without a class never passes, because the class default keeps %d %% of %s free; raise its burst",
+					what, costs[i], kept, limit.Limit)
 			}
 			for _, redundant := range redundantRates(parsed) {
 				c.doubtful.Wrong(at, "%s: %s", what, redundant)

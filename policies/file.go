@@ -181,6 +181,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Shadow      bool       `yaml:"shadow"`
 		Track       bool       `yaml:"track"`
 		Canary      *yaml.Node `yaml:"canary"`
+		Classes     *yaml.Node `yaml:"classes"`
 	}
 	what := "policy " + policy.Name
 	before := len(s.Problems)
@@ -193,10 +194,37 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	if f.Canary != nil {
 		s.canary(&policy, f.Canary, given["canary"].Key, what)
 	}
+	if f.Classes != nil {
+		s.classes(&policy, f.Classes)
+	}
 	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Problems) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
 	return policy
+}
+
+// classes decodes "any", or a mapping of names to percentages.
+func (s *source) classes(policy *Policy, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Value == "any" {
+		policy.AnyClass = true
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		s.Wrong(n, "classes is %s; write the percentage that each class keeps free, as in {critical: 0, batch: 50}, or any", yamlfile.Kind(n))
+		return
+	}
+	if len(n.Content) == 0 {
+		s.Wrong(n, "classes is an empty mapping; leave it out, or write any")
+	}
+	policy.Classes = map[string]int{}
+	for _, e := range s.Entries(n, "classes") {
+		percent, err := strconv.Atoi(e.Value.Value)
+		if e.Value.Kind != yaml.ScalarNode || e.Value.ShortTag() != "!!int" || err != nil || percent < 0 || percent > 100 {
+			s.Wrong(e.Value, "the class %s is %s; write the percentage that it keeps free, from 0 to 100", yamlfile.Shown(e.Key.Value), yamlfile.Kind(e.Value))
+			continue
+		}
+		policy.Classes[e.Key.Value] = percent
+	}
 }
 
 // limitOrLimits decodes n, the value of the field limit or limits. n is nil if there is neither.
