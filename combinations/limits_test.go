@@ -68,23 +68,8 @@ func texts(all ...string) (parsed []model.Limit) {
 
 // parseLimit parses a limit of the tables above.
 func parseLimit(text string) model.Limit {
-	l := model.Limit{Algorithm: "gcra"}
-	if first, rest, _ := strings.Cut(text, " "); model.Algorithms[first] != nil {
-		l.Algorithm, text = first, rest
-	}
-	for _, part := range strings.Split(text, ", ") {
-		words := strings.Fields(part)
-		r := model.Rate{Options: words[1:]}
-		count, period, _ := strings.Cut(words[0], "/")
-		if model.Algorithms[l.Algorithm].Leases {
-			period, r.Options = strings.TrimPrefix(words[1], "lease="), nil
-		}
-		if _, err := fmt.Sscan(count, &r.N); err != nil {
-			panic(err)
-		}
-		r.Period = period
-		l.Rates = append(l.Rates, r)
-	}
+	l, err := model.ParseLimit(text)
+	must(err)
 	return l
 }
 
