@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a7ccac230cde'
+local BUILD_ID = '66d408c6768d'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -262,12 +262,16 @@ end
 
 -- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
 -- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost and what FLOOR keeps free, or 1 if
--- that is above the capacity. The cost counts as at least 1.
+-- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0 or never fits, and
+-- what FLOOR keeps free. If this is everything, it returns 1.
 function states.needs(capacity, cost)
-  local units = cost > 1 and cost or 1
-  if states.floor > 0 then units = units + states.kept(capacity, states.floor) end
-  return units <= capacity and units or 1
+  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+end
+
+-- wanted does the same for a call that keeps this many units free.
+function states.wanted(capacity, cost, kept)
+  if kept >= capacity then return 1 end
+  return (cost > 1 and cost <= capacity - kept and cost or 1) + kept
 end
 
 -- floor is the FLOOR of the call, in percent, while it loads a key into states.
@@ -1817,7 +1821,7 @@ local function read_options(keys, args, at, allowed)
   elseif request.FLOOR and request.CLASS then
     return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
   elseif request.FORCE and (request.FLOOR or request.CLASS) then
-    return nil, errors.new('BADARGS', 'FORCE and %s are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
+    return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -2034,7 +2038,7 @@ local function look(keys, request, verb, now, probed, head, left)
     local percent = floors and floors[i]
     kept[i] = percent and states.kept(limit.capacity, percent) or 0
     if percent and probes then
-      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, math.max(1, cost) + kept[i], now, i) end -- kept differs between rates
+      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i) end -- kept differs between rates
       free = free and math.max(0, free - kept[i])
     elseif probes then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
@@ -2133,6 +2137,10 @@ local function restore(keys, request)
   end
 end
 
+-- sought returns how many units of a capacity must be free for a cost if FLOOR keeps `above` units free; math.huge if they never
+-- are. The sum may be above 2^53, and rounded.
+local function sought(capacity, cost, above) return cost <= capacity - above and cost + above or math.huge end
+
 -- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
@@ -2152,8 +2160,8 @@ local function sum_up(at, size, cost, charged, forced, percent)
     local state = list[j]
     local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
     if above > 0 and free > 0 then free = math.max(0, free - above) end
-    if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost + above), state.ends_in > 0 and state.ends_in
+    if cost > free and not charged and not (state.room and cost <= state.rate.capacity - above) then -- this rate denies
+      ms, reset = wait(state, sought(state.rate.capacity, cost, above)), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -2260,7 +2268,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
       if forced then retry = 0 end
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost + kept[i], a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -2334,7 +2342,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if blocked then
-        local never = option ~= 'FORCE' and (option and 1 or cost) + above > limit.capacity
+        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
       end
       limit, free, a, b, c = overrides.probe(key, head, left)
@@ -2357,7 +2365,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost + above, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
@@ -2368,8 +2376,8 @@ end
 function decisions.above(key, limit, cost, option, percent, calls)
   if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
   local above = states.kept(limit.capacity, percent)
-  local free, a, b, c = limit.probe(key, limit, (cost > 1 and cost or 1) + above)
-  if not free or option or cost == 0 or free < cost + above then
+  local free, a, b, c = limit.probe(key, limit, states.wanted(limit.capacity, cost, above))
+  if not free or option or cost == 0 or cost > free - above then
     return beyond(key, limit, cost, option, percent, calls, free, a, b, c)
   end
   local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
@@ -2776,6 +2784,7 @@ local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
+local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' } -- what may follow the lease ID of acquire
 
 -- read_override returns the override in a member, or nil.
 local function read_override(member)
@@ -3073,7 +3082,7 @@ local function grant(key, limit, id, renews, percent)
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews then
-    return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
+    return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
   local free, retry, last = limit.capacity - counted - set.kept, -1, set.last
@@ -3134,19 +3143,17 @@ algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, rate
 -- floor_of reads what follows the lease ID: FLOOR and a percentage, CLASS and a name, or nothing. policy is that of the call, or
 -- nil, and name its name. It returns the percentage, and the class for policies.calls, or nil and the error.
 local function floor_of(policy, name, word, text)
-  local percent, err = 0, nil
-  local classes = policy and policy.classes
-  if not word then return type(classes) == 'table' and classes.default or 0 end
-  if word == 'FLOOR' or word == 'floor' then
+  local classes, percent, err = policy and policy.classes, nil, nil
+  if not word then
+    return type(classes) == 'table' and classes.default or 0
+  elseif word == 'FLOOR' then
     percent, err = requests.percent(text)
-    text = ''
-  elseif word == 'CLASS' or word == 'class' then
-    percent, err = policies.class({ classes = classes, name = name }, text)
-  else
-    return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(word))
+    return percent, err or ''
   end
+  text, err = requests.class(text)
   if err then return nil, err end
-  return percent, text
+  percent, err = policies.class({ classes = classes, name = name }, text)
+  return percent, err or text
 end
 
 -- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
@@ -3155,7 +3162,9 @@ function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 and (#args ~= 4 or verb ~= 'acquire') then
+  end
+  local word = verb == 'acquire' and WORDS[args[3]]
+  if #args ~= 2 and not (word and #args <= 4) then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
@@ -3175,7 +3184,7 @@ function leases.call(verb, keys, args)
   end
   local percent, class = 0, nil
   if verb == 'acquire' then
-    percent, class = floor_of(policy, name, args[3], args[4])
+    percent, class = floor_of(policy, name, word, args[4])
     if not percent then return class end
   end
   local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)

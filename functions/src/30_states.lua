@@ -37,12 +37,16 @@ end
 
 -- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
 -- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost and what FLOOR keeps free, or 1 if
--- that is above the capacity. The cost counts as at least 1.
+-- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0 or never fits, and
+-- what FLOOR keeps free. If this is everything, it returns 1.
 function states.needs(capacity, cost)
-  local units = cost > 1 and cost or 1
-  if states.floor > 0 then units = units + states.kept(capacity, states.floor) end
-  return units <= capacity and units or 1
+  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+end
+
+-- wanted does the same for a call that keeps this many units free.
+function states.wanted(capacity, cost, kept)
+  if kept >= capacity then return 1 end
+  return (cost > 1 and cost <= capacity - kept and cost or 1) + kept
 end
 
 -- floor is the FLOOR of the call, in percent, while it loads a key into states.

@@ -169,7 +169,7 @@ local function read_options(keys, args, at, allowed)
   elseif request.FLOOR and request.CLASS then
     return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
   elseif request.FORCE and (request.FLOOR or request.CLASS) then
-    return nil, errors.new('BADARGS', 'FORCE and %s are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
+    return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1

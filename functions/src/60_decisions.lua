@@ -64,7 +64,7 @@ local function look(keys, request, verb, now, probed, head, left)
     local percent = floors and floors[i]
     kept[i] = percent and states.kept(limit.capacity, percent) or 0
     if percent and probes then
-      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, math.max(1, cost) + kept[i], now, i) end -- kept differs between rates
+      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i) end -- kept differs between rates
       free = free and math.max(0, free - kept[i])
     elseif probes then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
@@ -163,6 +163,10 @@ local function restore(keys, request)
   end
 end
 
+-- sought returns how many units of a capacity must be free for a cost if FLOOR keeps `above` units free; math.huge if they never
+-- are. The sum may be above 2^53, and rounded.
+local function sought(capacity, cost, above) return cost <= capacity - above and cost + above or math.huge end
+
 -- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
@@ -182,8 +186,8 @@ local function sum_up(at, size, cost, charged, forced, percent)
     local state = list[j]
     local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
     if above > 0 and free > 0 then free = math.max(0, free - above) end
-    if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost + above), state.ends_in > 0 and state.ends_in
+    if cost > free and not charged and not (state.room and cost <= state.rate.capacity - above) then -- this rate denies
+      ms, reset = wait(state, sought(state.rate.capacity, cost, above)), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -290,7 +294,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
       if forced then retry = 0 end
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost + kept[i], a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -364,7 +368,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if blocked then
-        local never = option ~= 'FORCE' and (option and 1 or cost) + above > limit.capacity
+        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
       end
       limit, free, a, b, c = overrides.probe(key, head, left)
@@ -387,7 +391,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost + above, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
@@ -398,8 +402,8 @@ end
 function decisions.above(key, limit, cost, option, percent, calls)
   if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
   local above = states.kept(limit.capacity, percent)
-  local free, a, b, c = limit.probe(key, limit, (cost > 1 and cost or 1) + above)
-  if not free or option or cost == 0 or free < cost + above then
+  local free, a, b, c = limit.probe(key, limit, states.wanted(limit.capacity, cost, above))
+  if not free or option or cost == 0 or cost > free - above then
     return beyond(key, limit, cost, option, percent, calls, free, a, b, c)
   end
   local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)

@@ -33,6 +33,7 @@ local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
+local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' } -- what may follow the lease ID of acquire
 
 -- read_override returns the override in a member, or nil.
 local function read_override(member)
@@ -330,7 +331,7 @@ local function grant(key, limit, id, renews, percent)
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews then
-    return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
+    return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
   local free, retry, last = limit.capacity - counted - set.kept, -1, set.last
@@ -391,19 +392,17 @@ algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, rate
 -- floor_of reads what follows the lease ID: FLOOR and a percentage, CLASS and a name, or nothing. policy is that of the call, or
 -- nil, and name its name. It returns the percentage, and the class for policies.calls, or nil and the error.
 local function floor_of(policy, name, word, text)
-  local percent, err = 0, nil
-  local classes = policy and policy.classes
-  if not word then return type(classes) == 'table' and classes.default or 0 end
-  if word == 'FLOOR' or word == 'floor' then
+  local classes, percent, err = policy and policy.classes, nil, nil
+  if not word then
+    return type(classes) == 'table' and classes.default or 0
+  elseif word == 'FLOOR' then
     percent, err = requests.percent(text)
-    text = ''
-  elseif word == 'CLASS' or word == 'class' then
-    percent, err = policies.class({ classes = classes, name = name }, text)
-  else
-    return nil, errors.new('BADARGS', '%s: not an option here', errors.quote(word))
+    return percent, err or ''
   end
+  text, err = requests.class(text)
   if err then return nil, err end
-  return percent, text
+  percent, err = policies.class({ classes = classes, name = name }, text)
+  return percent, err or text
 end
 
 -- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
@@ -412,7 +411,9 @@ function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 and (#args ~= 4 or verb ~= 'acquire') then
+  end
+  local word = verb == 'acquire' and WORDS[args[3]]
+  if #args ~= 2 and not (word and #args <= 4) then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
@@ -432,7 +433,7 @@ function leases.call(verb, keys, args)
   end
   local percent, class = 0, nil
   if verb == 'acquire' then
-    percent, class = floor_of(policy, name, args[3], args[4])
+    percent, class = floor_of(policy, name, word, args[4])
     if not percent then return class end
   end
   local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)
