@@ -14,7 +14,7 @@
 
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '66d408c6768d'
+local BUILD_ID = 'dc73649c6c0e'
 
 -- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
 -- one call can see different milliseconds, so a duration read with PTTL must not be written back
@@ -48,6 +48,7 @@ local limits = {}
 local never = {}
 local requests = {}
 local decisions = {}
+local borrowing = {}
 local tracking = {}
 local once = {}
 local overrides = {}
@@ -1083,7 +1084,10 @@ do
 -- call with "@name" need not read them from a Redis key.
 --
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
---           shadow = true, track = true, classes = { name = percent, ... } }
+--           shadow = true, track = true, classes = { name = percent, ... },
+--           borrow = percent }
+--
+-- With borrow, the policy is a guarantee and a pool: see src/62_borrowing.lua.
 --
 -- A call names one of the classes, which stands for a FLOOR of this percentage. classes is true if the policy takes any
 -- class, as 0. A call without CLASS and FLOOR belongs to the class "default".
@@ -1190,9 +1194,10 @@ end
 -- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
 -- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
 -- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
--- denied. The third has { name, class, allowed, denied } for each class of each policy.
+-- denied. The third has { name, class, allowed, denied } for each class of each policy, and the fourth { name, guaranteed,
+-- borrowed, denied } for each policy of a guarantee and a pool.
 function policies.counts(names)
-  local list, shadows, by_class = {}, {}, {}
+  local list, shadows, by_class, borrows = {}, {}, {}, {}
   for i, name in ipairs(names) do
     local policy = POLICIES[name]
     local canary, allowed, denied = policy.canary, total(policy)
@@ -1202,6 +1207,10 @@ function policies.counts(names)
       if canary.shadow then shadow_denied = (shadow_denied or 0) + entry[6] end
     end
     list[i] = entry
+    if policy.borrow then
+      local borrowed = (policy.calls and policy.calls.borrowed or 0) + (canary and canary.calls and canary.calls.borrowed or 0)
+      borrows[#borrows + 1] = { name, allowed + (entry[5] or 0) - borrowed, borrowed, denied + (entry[6] or 0) }
+    end
     for _, class in ipairs(type(policy.classes) == 'table' and sorted_keys(policy.classes) or {}) do
       local calls, other = of_class(policy, class), of_class(canary or {}, class)
       by_class[#by_class + 1] = { name, class, calls[1] + other[1], calls[0] + other[0] }
@@ -1211,7 +1220,7 @@ function policies.counts(names)
       shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list, shadows, by_class
+  return list, shadows, by_class, borrows
 end
 end
 
@@ -1555,7 +1564,7 @@ local function parse_side(name, side, policy)
   local calls, floor = policies.calls(side), type(classes) == 'table' and classes.default or nil
   local whole = {
     name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
-    size = 0, asks = 0,
+    borrow = side.borrow or policy.borrow, size = 0, asks = 0,
   }
   for i, part in ipairs(side) do
     local limit, err = limits.checked(part, parse_limit)
@@ -1651,7 +1660,8 @@ end
 --@ src/50_requests.lua
 do
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [PAID 1 | PAID 2]
+--   [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
 -- options are given.
 --
@@ -1677,7 +1687,9 @@ do
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  BORROW = 'BORROW', PAID = 'PAID',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
+  borrow = 'BORROW', paid = 'PAID',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
@@ -1804,6 +1816,19 @@ local function read_options(keys, args, at, allowed)
       request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
       if err then return nil, err end
       at = at + 1
+    elseif word == 'BORROW' then
+      request.BORROW = 0
+      if args[at] and not OPTIONS[args[at]] then
+        request.BORROW, err = requests.percent(args[at], word)
+        if err then return nil, err end
+        at = at + 1
+      end
+    elseif word == 'PAID' then
+      request.PAID = args[at] == '1' and 1 or args[at] == '2' and 2 or nil
+      if not request.PAID then
+        return nil, errors.new('BADARGS', '%s: PAID is followed by 1 or 2, the index of the take', errors.quote(args[at] or ''))
+      end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -1831,16 +1856,57 @@ local function read_options(keys, args, at, allowed)
 end
 
 -- percent parses the percentage of FLOOR. It returns nil and the error for any other text.
-function requests.percent(text)
+function requests.percent(text, word)
   local percent = numbers.parse(text or '')
   if percent and percent <= 100 then return percent end
-  return nil, errors.new('BADARGS', '%s: FLOOR is followed by a whole percentage from 0 to 100', errors.quote(text or ''))
+  return nil, errors.new('BADARGS', '%s: %s is followed by a whole percentage from 0 to 100', errors.quote(text or ''), word or 'FLOOR')
 end
 
 -- class checks the name of a class.
 function requests.class(text)
   if text and #text > 0 and #text <= LONGEST_CLASS then return text end
   return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+-- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. It returns the error, or nil.
+local function borrowed(refunds)
+  local composed, percent, what = request.composed or {}, request.BORROW, nil
+  local policy = composed[1]
+  for _, other in ipairs(composed) do
+    if other.borrow then
+      policy, what = other, '@' .. other.name
+      percent = percent or other.borrow
+    end
+  end
+  if not percent then
+    return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
+  elseif what and request.BORROW then
+    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and request.count ~= 2 then
+    return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
+  elseif not what and request.count ~= 2 then
+    return errors.new('BADARGS', 'the number of limits is %d; BORROW takes two, a guarantee and a pool', request.count)
+  end
+  for i = 1, what and 0 or 2 do
+    local limit = request.limits[i]
+    if policy or limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    elseif not limit.rate then
+      return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
+    end
+  end
+  for _, word in ipairs{ 'UPTO', 'FORCE', 'EACH', 'FLOOR', 'CLASS' } do
+    if request[word] then
+      return errors.new('BADARGS', '%s and %s are both given; a guarantee and a pool do not take it', word, what or 'BORROW')
+    end
+  end
+  if request.COST and request.COST > 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; a guarantee and a pool are charged the same: give one', request.COST)
+  elseif refunds and not request.PAID then
+    return errors.new('BADARGS', 'PAID is missing; a refund says who paid, with the index of the take')
+  end
+  request.BORROW = percent
+  return nil
 end
 
 -- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
@@ -1964,7 +2030,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or borrowed(allowed.PAID) or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end
@@ -2025,6 +2091,8 @@ local function load(key, request, i, at, cost, head, left)
   first[i], second[i] = list, at
   return limit, least, override
 end
+
+decisions.load = load
 
 -- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
 -- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
@@ -2150,6 +2218,8 @@ end
 
 -- longer returns the longer of two waits in ms; -1 is the longest.
 local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
+
+decisions.wait, decisions.longer = wait, longer
 
 -- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
 -- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
@@ -2396,6 +2466,210 @@ function decisions.one(key, limit, cost, option)
   end
   local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
   return answer(limit.calls, 1, capacity or limit.capacity, free - cost, retry, reset)
+end
+end
+
+--@ src/62_borrowing.lua
+do
+-- A call with BORROW has two limits: a guarantee, which one caller has, and a pool, which all callers share. A cost
+-- that fits the guarantee is charged to both keys, and may put the pool into debt, as FORCE would. Any other cost is charged to
+-- the pool alone, if the pool then still has the percentage that borrowers leave. These are the two rates of RFC 4115 with the
+-- coupling, where the second key is common to all callers.
+--
+-- The reply is a decision whose index says who paid, 1 the guarantee with the pool or 2 the pool. If the call is denied, it is 2
+-- if only the debt of the pool is too large.
+
+local list = states.list
+local load, wait, longer = decisions.load, decisions.wait, decisions.longer
+local floors = {} -- the floors of a request; reused by the next call
+local GUARANTEE, POOL = 1, 2
+
+-- position returns the positions in states.list of a key's first and last state.
+local function position(request, i)
+  local first = i == POOL and request.limits[GUARANTEE].size + 1 or 1
+  return first, first + request.limits[i].size - 1
+end
+
+-- load_pool loads the pool's key. It must have room for the cost if the guarantee has, and otherwise also for what borrowers
+-- leave. It returns the error, or nil.
+local function load_pool(keys, request, cost, fits)
+  floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
+  request.floors = floors
+  local limit, err = load(keys[POOL], request, POOL, position(request, POOL), cost)
+  request.floors = nil
+  return not limit and err or nil
+end
+
+-- load_both loads both keys for a cost of at least 1. It returns the error, or nil.
+local function load_both(keys, request, cost)
+  local limit, free = load(keys[GUARANTEE], request, GUARANTEE, 1, cost)
+  if not limit then return free end
+  return load_pool(keys, request, cost, free >= cost)
+end
+
+-- most_debt returns how many units of debt FORCE can leave.
+local function most_debt(rate)
+  if rate.algorithm.spare == gcra_debt.spare then return rate.capacity - 1 end
+  return states.most_owed(rate.capacity) - rate.capacity
+end
+
+-- left returns how many units the guarantee has, how many a guaranteed call may charge to the pool, and how many the pool has
+-- for borrowers.
+local function left(request)
+  local guaranteed, spare, lent = numbers.MOST, numbers.MOST, numbers.MOST
+  local first, last = position(request, POOL)
+  for j = 1, last do
+    local state, rate = list[j], list[j].rate
+    if j < first then
+      guaranteed = math.min(guaranteed, state.free)
+    else
+      spare = math.min(spare, rate.algorithm.spare(state))
+      lent = math.min(lent, math.max(0, state.free - states.kept(rate.capacity, request.BORROW)))
+    end
+  end
+  return guaranteed, spare, lent
+end
+
+-- until_left returns the time in ms until a key has room for a cost and the percentage of its capacities, or -1 for never.
+local function until_left(request, i, cost, percent)
+  local ms = 0
+  for j = position(request, i), select(2, position(request, i)) do
+    local state = list[j]
+    local capacity = state.rate.capacity
+    local kept = states.kept(capacity, percent)
+    if cost > capacity - kept then
+      return -1
+    elseif cost + kept > state.free then
+      ms = math.max(ms, wait(state, cost + kept))
+    end
+  end
+  return ms
+end
+
+-- until_spare returns the time in ms until the pool can be charged a cost into debt, or -1 for never.
+local function until_spare(request, cost)
+  local ms = 0
+  for j = position(request, POOL), select(2, position(request, POOL)) do
+    local state = list[j]
+    local rate = state.rate
+    if cost > rate.capacity + most_debt(rate) then
+      return -1
+    elseif cost > rate.algorithm.spare(state) then
+      ms = math.max(ms, wait(state, cost - most_debt(rate)))
+    end
+  end
+  return ms
+end
+
+-- block returns the first blocked key, and the time in ms until no block is left, or nil if no key is blocked.
+local function block(request)
+  local blocked, ms = nil, 0
+  for i = GUARANTEE, POOL do
+    local state = list[position(request, i)]
+    if state.free < 0 then blocked, ms = blocked or i, math.max(ms, state.ends_in) end
+  end
+  return blocked, ms
+end
+
+-- most returns the highest cost that full keys would allow.
+local function most(request)
+  local guaranteed, lent, first, last = numbers.MOST, numbers.MOST, position(request, POOL)
+  for j = 1, last do
+    local rate = list[j].rate
+    local capacity = rate.capacity
+    guaranteed = math.min(guaranteed, j < first and capacity or capacity + most_debt(rate))
+    if j >= first then lent = math.min(lent, capacity - states.kept(capacity, request.BORROW)) end
+  end
+  return math.max(guaranteed, lent)
+end
+
+-- change charges or refunds the keys from the first on, and writes them unless peeks is true. It returns the longest delay of a
+-- leaky_bucket, or nil and the error.
+local function change(keys, request, from, verb, cost, peeks)
+  local delay = 0
+  for j = position(request, from), select(2, position(request, POOL)) do
+    local state = list[j]
+    local err = state.rate.algorithm[verb](state, cost)
+    if err then return nil, err end
+    if state.free < 0 then state.free = 0 end
+    state.ends_in, delay = 0, math.max(delay, state.delay)
+  end
+  for i = from, peeks and 0 or POOL do
+    request.limits[i].form.write(keys[i], request.limits[i], position(request, i))
+  end
+  return delay
+end
+
+-- load_again loads the keys before `from`, which were not changed, as a call with a cost of 1 finds them, if states were replaced
+-- that leave room for more. It returns the error, or nil.
+local function load_again(keys, request, from)
+  if not states.any_room or from == GUARANTEE then return nil end
+  states.begin()
+  if from > POOL then return load_both(keys, request, 1) end
+  local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
+  return not limit and err or nil
+end
+
+-- reset_of returns the time in ms until a key is full.
+local function reset_of(request, i, denies)
+  local longest = 0
+  for j = position(request, i), select(2, position(request, i)) do
+    local state = list[j]
+    local blocked = (denies or state.free < 0) and state.ends_in > 0
+    longest = math.max(longest, blocked and state.ends_in or state.reset or state.rate.algorithm.reset(state))
+  end
+  return longest
+end
+
+-- decide carries out a request with BORROW. For verb, peeks and the results see decisions.decide.
+local function decide(keys, request, verb, peeks)
+  local cost, refunds = request.costs[1], verb == 'refund'
+  states.begin()
+  local err = load_both(keys, request, refunds and 1 or math.max(1, cost))
+  if err then return err end
+  local index, ms = block(request)
+  local allowed, from, denies_pool, denies_guarantee = 0, POOL + 1, false, false -- the keys from `from` on are changed
+  local guaranteed, spare, lent = left(request)
+  if index then
+    if not refunds and cost > most(request) then ms = -1 end
+  elseif refunds then
+    allowed, index, ms = 1, request.PAID, 0
+    from = cost > 0 and index or from
+    if cost > 0 then err = load_pool(keys, request, 1, true) end
+  elseif cost == 0 then
+    allowed, index = 1, GUARANTEE
+  elseif cost <= guaranteed and cost <= spare then
+    allowed, index, from = 1, GUARANTEE, GUARANTEE
+  elseif cost <= guaranteed then
+    index, ms, denies_pool = POOL, until_spare(request, cost), true
+  elseif cost <= lent then
+    allowed, index, from = 1, POOL, POOL
+  else
+    local own, borrowed = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost)), until_left(request, POOL, cost, request.BORROW)
+    index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
+  end
+  if not err and from <= POOL then
+    ms, err = change(keys, request, from, verb, cost, peeks)
+    if refunds then ms = 0 end
+  end
+  err = err or load_again(keys, request, from)
+  if err then return err end
+  guaranteed, spare, lent = left(request)
+  local blocked = block(request)
+  local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
+  local remaining = blocked and 0 or math.max(math.min(guaranteed, spare), lent)
+  local calls = request.limits[GUARANTEE].calls
+  if calls and not peeks and not refunds then
+    calls[allowed] = calls[allowed] + 1
+    if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
+  end
+  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
+end
+
+function borrowing.decide(...)
+  local reply, charges, passes = decide(...)
+  states.drop()
+  return reply, charges, passes
 end
 end
 
@@ -4350,6 +4624,7 @@ do
 --              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
 --              the canary's share in thousandths and the canary's allowed and denied
 --              "class_calls", { { name, class, allowed, denied }, ... }
+--              "borrow_calls", { { name, guaranteed, borrowed, denied }, ... }
 --            With a limit:
 --              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
 --              "algorithms", { the name of the algorithm for each key, ... }
@@ -4385,8 +4660,9 @@ redis.register_function{
     local names = policies.names()
     local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
     if not args[1] then
-      local calls, shadows, classes = policies.counts(names)
+      local calls, shadows, classes, borrows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12], reply[13], reply[14] = 'shadow_denied', shadows, 'policy_calls', calls, 'class_calls', classes
+      reply[15], reply[16] = 'borrow_calls', borrows
     else
       local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
@@ -4455,18 +4731,18 @@ do
 -- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
 -- and on replicas.
 --   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [FLOOR percent | CLASS name] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [FLOOR percent | CLASS name] [BORROW [percent]] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, BORROW = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
     local request, err = requests.plain(keys, args), nil
     if not request then request, err = requests.read(keys, args, OPTIONS) end
-    return err or (decisions.decide(keys, request, 'charge', true))
+    return err or ((request.BORROW and borrowing or decisions).decide(keys, request, 'charge', true))
   end,
 }
 end
@@ -4476,11 +4752,11 @@ do
 -- ratelimit_refund gives units back to all keys. If one of them is blocked, it gives back nothing
 -- and allowed is 0. A key never gets more units than it needs to be full.
 --   KEYS   one for each limit, then one for ONCE
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [BORROW [percent]] [PAID 1 | PAID 2] [ONCE ttl_ms] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, ONCE = true, EACH = true }
+local OPTIONS = { COST = true, BORROW = true, PAID = true, ONCE = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
@@ -4492,7 +4768,7 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    local reply, gives_back = (request.BORROW and borrowing or decisions).decide(keys, request, 'refund')
     if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
@@ -4556,12 +4832,12 @@ end
 do
 -- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, ONCE = true, TRACK = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
@@ -4571,7 +4847,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+  if request.BORROW then
+    reply, charged, passes = borrowing.decide(keys, request, 'charge')
+  elseif request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
     local option, calls = request.UPTO and 'UPTO' or request.FORCE and 'FORCE', request.calls_of and request.calls_of[1]
     if request.floors or calls then
       reply = above(keys[1], limit, request.UPTO or cost, option, request.floors and request.floors[1] or 0, calls or limit.calls)

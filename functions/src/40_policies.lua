@@ -2,7 +2,10 @@
 -- call with "@name" need not read them from a Redis key.
 --
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
---           shadow = true, track = true, classes = { name = percent, ... } }
+--           shadow = true, track = true, classes = { name = percent, ... },
+--           borrow = percent }
+--
+-- With borrow, the policy is a guarantee and a pool: see src/62_borrowing.lua.
 --
 -- A call names one of the classes, which stands for a FLOOR of this percentage. classes is true if the policy takes any
 -- class, as 0. A call without CLASS and FLOOR belongs to the class "default".
@@ -109,9 +112,10 @@ end
 -- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
 -- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
 -- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
--- denied. The third has { name, class, allowed, denied } for each class of each policy.
+-- denied. The third has { name, class, allowed, denied } for each class of each policy, and the fourth { name, guaranteed,
+-- borrowed, denied } for each policy of a guarantee and a pool.
 function policies.counts(names)
-  local list, shadows, by_class = {}, {}, {}
+  local list, shadows, by_class, borrows = {}, {}, {}, {}
   for i, name in ipairs(names) do
     local policy = POLICIES[name]
     local canary, allowed, denied = policy.canary, total(policy)
@@ -121,6 +125,10 @@ function policies.counts(names)
       if canary.shadow then shadow_denied = (shadow_denied or 0) + entry[6] end
     end
     list[i] = entry
+    if policy.borrow then
+      local borrowed = (policy.calls and policy.calls.borrowed or 0) + (canary and canary.calls and canary.calls.borrowed or 0)
+      borrows[#borrows + 1] = { name, allowed + (entry[5] or 0) - borrowed, borrowed, denied + (entry[6] or 0) }
+    end
     for _, class in ipairs(type(policy.classes) == 'table' and sorted_keys(policy.classes) or {}) do
       local calls, other = of_class(policy, class), of_class(canary or {}, class)
       by_class[#by_class + 1] = { name, class, calls[1] + other[1], calls[0] + other[0] }
@@ -130,5 +138,5 @@ function policies.counts(names)
       shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list, shadows, by_class
+  return list, shadows, by_class, borrows
 end

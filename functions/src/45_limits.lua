@@ -258,7 +258,7 @@ local function parse_side(name, side, policy)
   local calls, floor = policies.calls(side), type(classes) == 'table' and classes.default or nil
   local whole = {
     name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
-    size = 0, asks = 0,
+    borrow = side.borrow or policy.borrow, size = 0, asks = 0,
   }
   for i, part in ipairs(side) do
     local limit, err = limits.checked(part, parse_limit)

@@ -1,5 +1,6 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [PAID 1 | PAID 2]
+--   [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
 -- options are given.
 --
@@ -25,7 +26,9 @@
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  BORROW = 'BORROW', PAID = 'PAID',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
+  borrow = 'BORROW', paid = 'PAID',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
@@ -152,6 +155,19 @@ local function read_options(keys, args, at, allowed)
       request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
       if err then return nil, err end
       at = at + 1
+    elseif word == 'BORROW' then
+      request.BORROW = 0
+      if args[at] and not OPTIONS[args[at]] then
+        request.BORROW, err = requests.percent(args[at], word)
+        if err then return nil, err end
+        at = at + 1
+      end
+    elseif word == 'PAID' then
+      request.PAID = args[at] == '1' and 1 or args[at] == '2' and 2 or nil
+      if not request.PAID then
+        return nil, errors.new('BADARGS', '%s: PAID is followed by 1 or 2, the index of the take', errors.quote(args[at] or ''))
+      end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -179,16 +195,57 @@ local function read_options(keys, args, at, allowed)
 end
 
 -- percent parses the percentage of FLOOR. It returns nil and the error for any other text.
-function requests.percent(text)
+function requests.percent(text, word)
   local percent = numbers.parse(text or '')
   if percent and percent <= 100 then return percent end
-  return nil, errors.new('BADARGS', '%s: FLOOR is followed by a whole percentage from 0 to 100', errors.quote(text or ''))
+  return nil, errors.new('BADARGS', '%s: %s is followed by a whole percentage from 0 to 100', errors.quote(text or ''), word or 'FLOOR')
 end
 
 -- class checks the name of a class.
 function requests.class(text)
   if text and #text > 0 and #text <= LONGEST_CLASS then return text end
   return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+-- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. It returns the error, or nil.
+local function borrowed(refunds)
+  local composed, percent, what = request.composed or {}, request.BORROW, nil
+  local policy = composed[1]
+  for _, other in ipairs(composed) do
+    if other.borrow then
+      policy, what = other, '@' .. other.name
+      percent = percent or other.borrow
+    end
+  end
+  if not percent then
+    return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
+  elseif what and request.BORROW then
+    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and request.count ~= 2 then
+    return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
+  elseif not what and request.count ~= 2 then
+    return errors.new('BADARGS', 'the number of limits is %d; BORROW takes two, a guarantee and a pool', request.count)
+  end
+  for i = 1, what and 0 or 2 do
+    local limit = request.limits[i]
+    if policy or limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    elseif not limit.rate then
+      return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
+    end
+  end
+  for _, word in ipairs{ 'UPTO', 'FORCE', 'EACH', 'FLOOR', 'CLASS' } do
+    if request[word] then
+      return errors.new('BADARGS', '%s and %s are both given; a guarantee and a pool do not take it', word, what or 'BORROW')
+    end
+  end
+  if request.COST and request.COST > 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; a guarantee and a pool are charged the same: give one', request.COST)
+  elseif refunds and not request.PAID then
+    return errors.new('BADARGS', 'PAID is missing; a refund says who paid, with the index of the take')
+  end
+  request.BORROW = percent
+  return nil
 end
 
 -- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
@@ -312,7 +369,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or borrowed(allowed.PAID) or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end

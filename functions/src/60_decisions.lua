@@ -52,6 +52,8 @@ local function load(key, request, i, at, cost, head, left)
   return limit, least, override
 end
 
+decisions.load = load
+
 -- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
 -- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
 -- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
@@ -176,6 +178,8 @@ end
 
 -- longer returns the longer of two waits in ms; -1 is the longest.
 local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
+
+decisions.wait, decisions.longer = wait, longer
 
 -- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
 -- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the

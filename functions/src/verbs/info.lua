@@ -6,6 +6,7 @@
 --              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
 --              the canary's share in thousandths and the canary's allowed and denied
 --              "class_calls", { { name, class, allowed, denied }, ... }
+--              "borrow_calls", { { name, guaranteed, borrowed, denied }, ... }
 --            With a limit:
 --              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
 --              "algorithms", { the name of the algorithm for each key, ... }
@@ -41,8 +42,9 @@ redis.register_function{
     local names = policies.names()
     local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
     if not args[1] then
-      local calls, shadows, classes = policies.counts(names)
+      local calls, shadows, classes, borrows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12], reply[13], reply[14] = 'shadow_denied', shadows, 'policy_calls', calls, 'class_calls', classes
+      reply[15], reply[16] = 'borrow_calls', borrows
     else
       local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end

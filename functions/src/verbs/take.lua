@@ -1,11 +1,11 @@
 -- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [ONCE ttl_ms] [TRACK] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
 local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, ONCE = true, TRACK = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
@@ -15,7 +15,9 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+  if request.BORROW then
+    reply, charged, passes = borrowing.decide(keys, request, 'charge')
+  elseif request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
     local option, calls = request.UPTO and 'UPTO' or request.FORCE and 'FORCE', request.calls_of and request.calls_of[1]
     if request.floors or calls then
       reply = above(keys[1], limit, request.UPTO or cost, option, request.floors and request.floors[1] or 0, calls or limit.calls)
