@@ -30,6 +30,11 @@ type Policy struct {
 	// there is one. A class is 1 to 64 characters from a-z 0-9 _ . -
 	Classes  map[string]int
 	AnyClass bool // calls may name any class, which keeps nothing free; then Classes is empty
+
+	// Borrow says that the first limit is a caller's guarantee, and the second a pool that all callers
+	// share, as with BORROW in a call. Floor is the percentage of the pool that borrowers leave, 0 to 100.
+	Borrow bool
+	Floor  int
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -39,6 +44,7 @@ type Canary struct {
 	Limits []string // one for each limit of the policy
 	Share  int      // number of keys out of 1000; 1 to 1000
 	Shadow bool     // the canary never denies, regardless of Policy.Shadow
+	Floor  int      // the percentage of the canary's pool that borrowers leave, for a policy with Borrow
 }
 
 // PolicyLimit is the limit of one key of a policy.
@@ -147,12 +153,43 @@ func (p Policy) Faults() []Fault {
 	if len(p.Classes) > MostClasses || p.AnyClass && len(p.Classes) > 0 {
 		wrong(-1, false, "policy %s has %d classes; give it at most %d, or any", cut(p.Name), len(p.Classes), MostClasses)
 	}
+	faults = append(faults, p.borrowFaults()...)
 	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
 		if !policyName.MatchString(class) {
 			wrong(-1, false, "the class %q is not 1 to 64 of a-z 0-9 _ . -", cut(class))
 		} else if percent := p.Classes[class]; percent < 0 || percent > 100 {
 			wrong(-1, false, "the class %s keeps %d %% free; give it a whole percentage from 0 to 100", class, percent)
 		}
+	}
+	return faults
+}
+
+// borrowFaults returns the reasons why the policy cannot have a guarantee and a pool.
+func (p Policy) borrowFaults() []Fault {
+	var faults []Fault
+	wrong := func(format string, args ...any) {
+		faults = append(faults, Fault{Limit: -1, Text: fmt.Sprintf("policy %s: ", cut(p.Name)) + fmt.Sprintf(format, args...)})
+	}
+	floors := []int{p.Floor}
+	if p.Canary != nil {
+		floors = append(floors, p.Canary.Floor)
+	}
+	for _, floor := range floors {
+		if floor < 0 || floor > 100 || floor > 0 && !p.Borrow {
+			wrong("a floor of %d; give a policy with a guarantee and a pool a whole percentage from 0 to 100", floor)
+		}
+	}
+	if !p.Borrow {
+		return faults
+	}
+	if len(p.Limits) != 2 {
+		wrong("%d limits; a guarantee and a pool are two", len(p.Limits))
+	}
+	if p.Shadow || p.Canary != nil && p.Canary.Shadow {
+		wrong("a guarantee and a pool cannot be a shadow")
+	}
+	if p.AnyClass || len(p.Classes) > 0 {
+		wrong("a guarantee and a pool have no classes")
 	}
 	return faults
 }
@@ -259,7 +296,7 @@ func clonePolicies(policies []Policy) []Policy {
 	for i := range clone {
 		clone[i].Limits = slices.Clone(clone[i].Limits)
 		if canary := clone[i].Canary; canary != nil {
-			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow}
+			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow, canary.Floor}
 		}
 		clone[i].Classes = maps.Clone(clone[i].Classes)
 	}
@@ -284,7 +321,13 @@ func (p Policy) appendLua(b []byte) []byte {
 		if c.Shadow {
 			b = append(b, ", shadow = true"...)
 		}
+		if p.Borrow {
+			b = fmt.Appendf(b, ", borrow = %d", c.Floor)
+		}
 		b = append(b, " }"...)
+	}
+	if p.Borrow {
+		b = fmt.Appendf(b, ", borrow = %d", p.Floor)
 	}
 	if p.Shadow {
 		b = append(b, ", shadow = true"...)
@@ -358,9 +401,16 @@ func readPolicy(line string) (Policy, bool) {
 	if after, ok := strings.CutPrefix(rest, "canary = { "); ok {
 		limits, end := literals(after)
 		share, end, _ := strings.Cut(end, " }")
+		share, floor, _ := strings.Cut(share, ", borrow = ")
 		share, shadow := strings.CutSuffix(share, ", shadow = true")
 		number, _ := strconv.Atoi(strings.TrimPrefix(share, "share = "))
-		policy.Canary, rest = &Canary{limits, number, shadow}, end
+		policy.Canary, rest = &Canary{limits, number, shadow, 0}, strings.TrimPrefix(end, ", ")
+		policy.Canary.Floor, _ = strconv.Atoi(floor)
+	}
+	if after, ok := strings.CutPrefix(rest, "borrow = "); ok {
+		floor, _, _ := strings.Cut(strings.TrimSuffix(after, " },"), ",")
+		policy.Borrow, rest = true, after
+		policy.Floor, _ = strconv.Atoi(floor)
 	}
 	rest, classes, _ := strings.Cut(rest, "classes = ")
 	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")

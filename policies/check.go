@@ -99,6 +99,7 @@ func (c *checker) policy(p Policy) {
 	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
+	of.Borrow = p.Borrow
 	if !leases {
 		of.Costs, of.Classes = p.Costs, p.Classes
 	}
@@ -147,6 +148,8 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 			c.wrong.Wrong(at, "%s: %v", what, err)
 		case parsed.rates == nil:
 			c.lease(p, what, at)
+		case p.Borrow && len(parsed.rates) > 1:
+			c.wrong.Wrong(at, "%s: %d rates; a guarantee and a pool have one each", what, len(parsed.rates))
 		case parsed.capacity() == 0:
 			c.notes.Wrong(at, "%s: %s never allows a call", what, limit.Limit)
 		default:
