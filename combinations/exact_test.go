@@ -61,7 +61,9 @@ func (w *world) remaining(c model.Call, r int64) {
 		if units == 0 {
 			continue
 		}
-		reply, err := w.raw(model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: []int64{units}}.Words())
+		peek := c.Peeks()
+		peek.Costs, peek.Upto, peek.Each = []int64{units}, false, false
+		reply, err := w.raw(peek.Words())
 		if err != nil || reply.([]any)[0] != want {
 			w.fail("remaining units pass, one more does not", "%v left %d remaining, and a peek with cost %d returns %v", c.Words(), r, units, show(reply, err))
 		}
@@ -70,7 +72,8 @@ func (w *world) remaining(c model.Call, r int64) {
 
 // retry peeks with the arguments of a denied call, just before and at its retry_after_ms.
 func (w *world) retry(c model.Call, ms int64) {
-	peek := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
+	peek := c.Peeks()
+	peek.Each = false
 	if w.loaded[1] != w.loaded[0] {
 		must(w.future.Load(w.texts[w.loaded[0]]))
 		w.loaded[1] = w.loaded[0]

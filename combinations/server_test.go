@@ -29,8 +29,7 @@ func (w *world) held(x *execution, words []string) (any, error) {
 	x.repeated = c.OnceMS > 0 && w.model.Stored(c.OnceKey)
 	var peeked string
 	if c.Verb == model.Take && !c.Force && !x.repeated {
-		peek := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each}
-		peeked = w.try(peek)
+		peeked = w.try(c.Peeks())
 		if c := changed(before, w.contents(all)); c != nil {
 			w.fail("a peek changes nothing", "%v", c)
 		}

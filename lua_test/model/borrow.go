@@ -25,6 +25,7 @@ func (c Call) misborrowed() bool {
 // loan is a decision about a guarantee and a pool. Each has one rate, or those of its override.
 type loan struct {
 	m              *Model
+	keys           []string
 	guarantee      []*standing
 	pool           []*standing
 	cost           int64
@@ -43,7 +44,7 @@ func (m *Model) lend(c Call) (*loan, string) {
 	if reason != "" {
 		return nil, reason
 	}
-	l := &loan{m: m, cost: c.cost(0)}
+	l := &loan{m: m, keys: c.Keys, cost: c.cost(0)}
 	percent := int64(0)
 	for _, p := range c.Limits {
 		percent += p.Floor
@@ -70,8 +71,8 @@ func (m *Model) lend(c Call) (*loan, string) {
 	for _, s := range all {
 		s.state, s.single = nothing{}, nothing{}
 	}
-	l.find(c.Keys, max(1, cost), func(s *standing, found state) { s.state = found })
-	l.find(c.Keys, 1, func(s *standing, found state) { s.single = found })
+	l.find(max(1, cost), func(s *standing, found state) { s.state = found })
+	l.find(1, func(s *standing, found state) { s.single = found })
 	if c.Verb == Refund {
 		for _, s := range all {
 			s.state = m.find(s, c.Keys[s.index-1], 1)
@@ -83,27 +84,30 @@ func (m *Model) lend(c Call) (*loan, string) {
 
 // find finds the states for a call with a cost of at least 1. The pool has to have room for the cost if
 // the guarantee has it, and otherwise for the cost and the part that borrowers leave.
-func (l *loan) find(keys []string, cost int64, set func(*standing, state)) {
+func (l *loan) find(cost int64, set func(*standing, state)) {
 	has := true
 	for _, s := range l.guarantee {
 		room := cost
 		if room > s.rate().Capacity() {
 			room = 1
 		}
-		found := l.m.find(s, keys[0], room)
+		found := l.m.find(s, l.keys[0], room)
 		set(s, found)
 		has = has && found.left() >= cost
 	}
 	for _, s := range l.pool {
 		room := s.room(cost)
 		if has {
-			room = cost
+			room = l.indebted(s, cost)
 		}
-		if room > s.rate().Capacity() {
-			room = 1
-		}
-		set(s, l.m.find(s, keys[1], room))
+		set(s, l.m.find(s, l.keys[1], room))
 	}
+}
+
+// indebted returns for how many units a rate of the pool is judged in a call that its guarantee allows.
+// With the whole capacity left, FORCE could charge all that it ever can.
+func (l *loan) indebted(s *standing, cost int64) int64 {
+	return max(1, min(cost, s.rate().Capacity()))
 }
 
 // measure sets the numbers of units of l from the states that of returns.
@@ -272,12 +276,14 @@ func (l *loan) untilSpare() (wait int64) {
 		return -1
 	}
 	for _, s := range l.pool {
+		as := *s
+		as.state = l.m.find(s, l.keys[1], l.indebted(s, l.cost))
 		switch {
-		case s.state.owes() >= l.cost:
-		case s.lapses > 0:
-			wait = max(wait, s.lapses)
+		case as.state.owes() >= l.cost:
+		case as.lapses > 0:
+			wait = max(wait, as.lapses)
 		default:
-			wait = max(wait, s.first(l.m.now, func(later state) bool { return later.owes() >= l.cost }))
+			wait = max(wait, as.first(l.m.now, func(later state) bool { return later.owes() >= l.cost }))
 		}
 	}
 	return wait

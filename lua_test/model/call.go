@@ -55,6 +55,11 @@ func (c Call) decided() Call {
 	return c
 }
 
+// Peeks returns the peek with the arguments of a take.
+func (c Call) Peeks() Call {
+	return Call{Verb: Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each, Floor: c.Floor, Class: c.Class, Borrow: c.Borrow}
+}
+
 // AllKeys returns the call's keys in the order of FCALL. The key of ONCE comes before that of
 // TRACK.
 func (c Call) AllKeys() []string {
