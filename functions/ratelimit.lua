@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bb4a11281fb2'
+local BUILD_ID = '079c8153525b'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -688,7 +688,7 @@ function gcra_expiry.overridden(limit, state, left)
 end
 
 function gcra_expiry.complete(limit)
-  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+  limit.form, limit.probe, limit.commit, limit.waits, limit.gives_back, limit.delays = form, probe, commit, waits, true, limit.algorithm.delays
 end
 end
 
@@ -790,7 +790,7 @@ function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil
   limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
@@ -1062,6 +1062,7 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.form = algorithm.form or limit.form
     limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
+    limit.gives_back = algorithm.gives_back
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)
@@ -1425,20 +1426,20 @@ end
 
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
+  local takes, refunds = verb == 'charge', verb == 'refund'
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    if probes then
+    if not probed and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- there may be a debt, or FORCE may leave one
     end
     if free then
       first[i], second[i], third[i] = a, b, c
     else
       if size == 0 then states.begin() end
       local override
-      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      limit, free, override = load(keys[i], request, i, size + 1, refunds and 1 or cost, a, b)
       if not limit then return nil, free end
       size, overridden = size + limit.size, overridden or override
     end
@@ -1598,7 +1599,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
   local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
   local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local takes, forced, refunds, now = verb == 'charge', verb == 'force', verb == 'refund', number > 1 and not CLOCK_STANDS and clock.ms() or nil
   local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
   ENFORCED.charged = not ENFORCED.denies
@@ -1624,9 +1625,18 @@ function decide(keys, request, verb, peeks, probed, head, left)
         changes = true
       end
     elseif charged and cost > 0 then
-      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
-      free, changes = free - cost, true
-      if forced then retry = 0 end
+      if not refunds then
+        reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+        free = free - cost
+      elseif cost < limit.capacity - free then
+        reset = limit.commit(keys[i], limit, -cost, a, second[i], third[i], now)
+        free = free + cost
+      else
+        redis.call('DEL', keys[i])
+        free, reset = limit.capacity, 0
+      end
+      if not takes then retry = 0 end
+      changes = true
     else
       denies = takes and not charged and cost > free
       reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
@@ -1666,7 +1676,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     end
     whole[#whole + 1] = results
   end
-  if counted and not peeks and verb ~= 'refund' then count(request) end
+  if counted and not peeks and not refunds then count(request) end
   return whole, changes and not peeks, ENFORCED.charged
 end
 
@@ -2569,7 +2579,7 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
@@ -3224,7 +3234,7 @@ algorithms.token_bucket = {
   prefix = PREFIX,
   shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

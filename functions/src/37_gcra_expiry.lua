@@ -174,5 +174,5 @@ end
 
 -- complete completes a limit that stores its states in this way.
 function gcra_expiry.complete(limit)
-  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+  limit.form, limit.probe, limit.commit, limit.waits, limit.gives_back, limit.delays = form, probe, commit, waits, true, limit.algorithm.delays
 end

@@ -108,7 +108,7 @@ function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil
   limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'

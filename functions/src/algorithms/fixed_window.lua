@@ -160,7 +160,7 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
     load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
