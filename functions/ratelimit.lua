@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '079c8153525b'
+local BUILD_ID = 'bcd8a5e5f928'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -252,11 +252,11 @@ end
 
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
-    found.leases, found.blocked = true, leases.outlived(key)
-    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
-    return found
+    local set = leases.content(key)
+    if not set or set.err or set.held then return nil, errors.failed(key, head, 'is not a string'), set end
+    return set
   elseif head == '' then
     found.empty = true
     return found
@@ -561,14 +561,6 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
-local function read(key, left, ticks)
-  if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '127')
-  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end
-  return debt, value
-end
-
 local function value_of(rate, debt)
   local ms = ceil(debt, rate.ticks)
   return text_of(ms * rate.ticks - debt), ms
@@ -628,36 +620,20 @@ end
 
 local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
-local function load(key, limit, at, cost, head, left)
-  if head then return states.load_other(key, limit, at, cost, head, left) end
-  local now
-  if CLOCK_STANDS then
-    left = redis.call('PTTL', key)
-  else
-    now = clock.ms()
-    left = time_left(key, now)
-  end
-  local debt, value = read(key, left, limit.rate.ticks)
-  if not debt then
-    return states.load_other(key, limit, at, cost, value, left)
-  elseif left == -1 then
-    return states.missing_expiry(key)
-  end
-  fill_in(at, limit.rate, debt, value, cost, now)
-  return nil
-end
-
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt, forced = debt_in(value, found.left, ticks), false
+  local ticks, value, left = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local now = found.from == 0 and clock.ms() or nil
+  if now then left = time_left(key, now) end
+  local debt, forced = debt_in(value, left, ticks), false
+  local kept = debt and now and left > 0 and value or nil
   if not debt then
-    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+    debt, forced = debt_in(unmarked(value), left, ticks), true
   end
   if not debt then
     debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
-  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+  fill_in(at, limit.rate, debt, kept, cost, now, forced)
 end
 
 local function save(limit, at)
@@ -678,7 +654,7 @@ local function write(key, limit, at)
   end
 end
 
-local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
 function gcra_expiry.overridden(limit, state, left)
@@ -838,6 +814,8 @@ function policies.lease(text, key)
   local canary = policy.canary
   return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
 end
+
+function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
 
 function policies.calls(policy)
   policy.calls = policy.calls or { [0] = 0, 0 }
@@ -1579,7 +1557,7 @@ local function count(request)
         if denials[j] then allowed = 0 end
       end
     end
-    if allowed then calls[allowed] = calls[allowed] + 1 end
+    if allowed then policies.count(calls, allowed) end
   end
 end
 
@@ -1690,10 +1668,7 @@ local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the reques
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
 local function answer(calls, allowed, capacity, free, retry, reset)
-  if calls then
-    local at = allowed > 0 and 1 or 0
-    calls[at] = calls[at] + 1
-  end
+  if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole
@@ -2063,12 +2038,14 @@ end
 
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
-function leases.outlived(key)
+function leases.content(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
-  local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.ends >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
+  local err = last and leases.check(key)
+  if err or not last then return err end
+  local ends = leases.blocked_until(key)
+  local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
 end
 
 function leases.put(key, content, blocked, override)
@@ -2339,10 +2316,7 @@ function leases.call(verb, keys, args)
   end
   local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
   if not policy or verb == 'release' or got.err then return got end
-  if verb == 'acquire' then
-    local calls = policies.calls(policy)
-    calls[got[1]] = calls[got[1]] + 1
-  end
+  if verb == 'acquire' then policies.count(policies.calls(policy), got[1]) end
   if not policy.shadow then return got end
   return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
 end
@@ -2358,17 +2332,11 @@ local WANT = {
 }
 
 local function of(key)
-  local found, err = states.look(key)
-  if found and not found.leases then return found end
-  local last, _, override = leases.last(key, '-2')
-  if last then
-    err = leases.check(key)
-    if err then return nil, err end
-    return { leases = true, held = not found, blocked = math.max(0, leases.blocked_until(key) - clock.ms()), override = override }
-  elseif not tracking.check(key) then
-    return { blocked = 0, use = 'a usage record' }
-  end
-  return nil, err
+  local found, err, set = states.look(key)
+  found = found or set
+  if found then return found, found.err and found end
+  if tracking.check(key) then return nil, err end
+  return { blocked = 0, use = 'a usage record' }
 end
 
 function contents.of_all(verb, keys, args, want)
@@ -2553,16 +2521,6 @@ local function waits(limit, cost, count, left)
   return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
-local function load(key, limit, at, cost, head)
-  local value = head or redis.pcall('GETRANGE', key, '0', '511')
-  if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and marked_count(value)
-  local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
-  open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
-  return nil
-end
-
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
@@ -2581,7 +2539,7 @@ algorithms.fixed_window = {
   complete_rate = calendar.complete,
   probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
-    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+    load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
   holds = marked_count,
   spent = function(key, from)

@@ -137,8 +137,9 @@ end
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
--- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a blocked set of leases that have all expired
+-- can have written the key, look returns nil and the error, and for a key that is not a string also what
+-- leases.content returns. Otherwise, it returns a table:
+--   leases   true if the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
@@ -154,11 +155,11 @@ end
 --            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
-    found.leases, found.blocked = true, leases.outlived(key)
-    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
-    return found
+    local set = leases.content(key)
+    if not set or set.err or set.held then return nil, errors.failed(key, head, 'is not a string'), set end
+    return set
   elseif head == '' then
     found.empty = true
     return found

@@ -29,17 +29,6 @@ local function debt_in(value, left, ticks)
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
--- algorithm did not write the value, the debt is nil.
-local function read(key, left, ticks)
-  if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '127')
-  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end
-  return debt, value
-end
-
 -- value_of returns the value for a debt, and the ms until it expires.
 local function value_of(rate, debt)
   local ms = ceil(debt, rate.ticks)
@@ -109,38 +98,22 @@ end
 
 local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
-local function load(key, limit, at, cost, head, left)
-  if head then return states.load_other(key, limit, at, cost, head, left) end
-  local now
-  if CLOCK_STANDS then
-    left = redis.call('PTTL', key)
-  else
-    now = clock.ms()
-    left = time_left(key, now)
-  end
-  local debt, value = read(key, left, limit.rate.ticks)
-  if not debt then
-    return states.load_other(key, limit, at, cost, value, left)
-  elseif left == -1 then
-    return states.missing_expiry(key)
-  end
-  fill_in(at, limit.rate, debt, value, cost, now)
-  return nil
-end
-
--- load_found loads a state that load cannot read, because it follows a block or an override in the
--- value, or has the form of src/38_gcra_value.lua.
+-- load_found loads a state of this file or of src/38_gcra_value.lua. If the key holds nothing else, commit can keep
+-- the value, and needs the exact time that is left.
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt, forced = debt_in(value, found.left, ticks), false
+  local ticks, value, left = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local now = found.from == 0 and clock.ms() or nil
+  if now then left = time_left(key, now) end
+  local debt, forced = debt_in(value, left, ticks), false
+  local kept = debt and now and left > 0 and value or nil
   if not debt then
-    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+    debt, forced = debt_in(unmarked(value), left, ticks), true
   end
   if not debt then
     debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
-  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+  fill_in(at, limit.rate, debt, kept, cost, now, forced)
 end
 
 local function save(limit, at)
@@ -161,7 +134,7 @@ local function write(key, limit, at)
   end
 end
 
-local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
 -- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another

@@ -56,7 +56,10 @@ function policies.lease(text, key)
   return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
 end
 
--- calls returns the counts of a policy or a canary, for the caller to add to.
+-- count adds a call to the counts of a policy or a canary. allowed is 1 or 0.
+function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
+
+-- calls returns the counts of a policy or a canary.
 function policies.calls(policy)
   policy.calls = policy.calls or { [0] = 0, 0 }
   return policy.calls

@@ -56,8 +56,8 @@
 --                                             returned. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
---                                             or an override in the value, or is in another form. found is the
+--               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if load cannot tell, or
+--                                             if it follows a block or an override in the value. found is the
 --                                             result of states.look, or the override in it
 --               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
 --                                             they are full now

@@ -222,7 +222,7 @@ local function count(request)
         if denials[j] then allowed = 0 end
       end
     end
-    if allowed then calls[allowed] = calls[allowed] + 1 end
+    if allowed then policies.count(calls, allowed) end
   end
 end
 
@@ -342,10 +342,7 @@ local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
 -- answer fills in the reply to a call with one key, and counts the call for its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
-  if calls then
-    local at = allowed > 0 and 1 or 0
-    calls[at] = calls[at] + 1
-  end
+  if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole

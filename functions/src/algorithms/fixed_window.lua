@@ -132,16 +132,6 @@ local function waits(limit, cost, count, left)
   return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
-local function load(key, limit, at, cost, head)
-  local value = head or redis.pcall('GETRANGE', key, '0', '511')
-  if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and marked_count(value)
-  local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
-  open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
-  return nil
-end
-
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
@@ -162,7 +152,7 @@ algorithms.fixed_window = {
   complete_rate = calendar.complete,
   probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
-    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+    load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
   holds = marked_count,
   spent = function(key, from)
