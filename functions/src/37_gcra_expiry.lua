@@ -1,6 +1,14 @@
 -- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
 -- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
 -- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
+--
+-- For example, T of 6000/h is 600 ms. The first take of a key sets "gcra" with an expiry in 600 ms. If
+-- the next take comes 100 ms later, PTTL is 500, which is the debt, and the take moves the expiry to 1100
+-- ms from then. The value stays the same. T of 7000/h is 3600 ticks of 1/7 ms, or 514 2/7 ms. So the first
+-- take sets an expiry in 515 ms, which is 3605 ticks, and the value "gcra-5".
+--
+-- A call needs no TIME: PTTL is the debt, and PEXPIRE and PSETEX add to the current time. Before Redis 7.2,
+-- the time can advance between reading and writing. The library then sets the expiry to a time since the epoch.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -56,9 +64,9 @@ local function probe(key, limit, _, now)
   return (room - room % interval) / interval, debt, value, left
 end
 
--- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
--- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
--- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+-- commit sets only the expiry if the value does not change. value is nil if the key is written anew. left is the key's
+-- PTTL, read earlier in the call. Before Redis 7.2, time has passed since then, and a key that is not new gets an expiry that
+-- is the new debt after the time at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
 local function commit(key, limit, units, debt, value, left, now)
   local rate = limit.rate
   local ms, text = debt + units * rate.interval, VALUE
