@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bcd8a5e5f928'
+local BUILD_ID = '7e0d90101083'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -221,8 +221,6 @@ end
 
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
-function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
-
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
@@ -279,7 +277,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, states.missing_expiry(key)
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
   elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
@@ -2461,8 +2459,12 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
-local function open(state, count, ending, now, cost)
-  local rate = state.rate
+local function read(state, text, now, cost)
+  local rate, count, ending = state.rate, 0, 0
+  if text ~= '' then
+    count, ending = parse(text)
+    if not count or not ending then return false end
+  end
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
@@ -2471,15 +2473,6 @@ local function open(state, count, ending, now, cost)
     count, state.left = math.min(count, states.most_spent(state, cost)), length(rate)
   end
   set(state, count)
-end
-
-local function read(state, text, now, cost)
-  local count, ending = 0, 0
-  if text ~= '' then
-    count, ending = parse(text)
-    if not count or not ending then return false end
-  end
-  open(state, count, ending, now, cost)
   return true
 end
 

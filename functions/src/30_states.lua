@@ -96,10 +96,6 @@ end
 
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
--- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
--- by SET without KEEPTTL).
-function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
-
 -- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
@@ -182,7 +178,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, states.missing_expiry(key)
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
   elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
