@@ -43,7 +43,7 @@ func Source() string { return source }
 func Version() string { return version }
 
 // BuildID returns the build ID of Source: the first 12 hexadecimal digits of the SHA-256 of the
-// code without comment lines, the version and the policies. ratelimit_info returns it.
+// code without comments, the version and the policies. ratelimit_info returns it.
 func BuildID() string {
 	build, err := New()
 	if err != nil {
@@ -112,14 +112,15 @@ func build(sources fs.FS, policies []Policy) (Build, error) {
 }
 
 var (
-	commentLines = regexp.MustCompile(`(?m)^[ \t]*--.*\n`)
-	blankLines   = regexp.MustCompile(`\n{3,}`)
+	// comments matches lines that have only a comment, and comments after code. If there is a quotation
+	// mark after --, it is left: the -- may be in a string.
+	comments   = regexp.MustCompile(`(?m)^[ \t]*--.*\n|[ \t]+-- [^'"\n]*$`)
+	blankLines = regexp.MustCompile(`\n{3,}`)
 )
 
-// withoutComments removes the lines that have only a comment. The sources have no text or comment
-// of several lines.
+// withoutComments removes comments. The sources have no text or comment of several lines.
 func withoutComments(body string) string {
-	body = blankLines.ReplaceAllString(commentLines.ReplaceAllString(body+"\n", ""), "\n\n")
+	body = blankLines.ReplaceAllString(comments.ReplaceAllString(body+"\n", ""), "\n\n")
 	return strings.Trim(body, "\n")
 }
 

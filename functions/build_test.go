@@ -33,7 +33,7 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 		}
 	}
 	one := redistest.Must[Build](t)(build(sources("one()"), nil))
-	same, _ := build(sources("-- a comment\n\n  -- and another\none()\n\n"), nil)
+	same, _ := build(sources("-- a comment\n\n  -- and another\none() -- after code\n\n"), nil)
 	other, _ := build(sources("two()"), nil)
 	if one.ID() != same.ID() || one.Text() != same.Text() {
 		t.Error("the same code gave two builds")

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '7e0d90101083'
+local BUILD_ID = 'e845000cff59'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -40,7 +40,7 @@ local contents = {}
 
 --@ src/10_errors.lua
 do
-local SHOWN = 60 -- bytes of a rejected value that the error shows
+local SHOWN = 60
 
 function errors.quote(value)
   local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
@@ -89,13 +89,13 @@ end
 
 --@ src/20_numbers.lua
 do
-local LARGEST = '9007199254740992' -- 2^53
+local LARGEST = '9007199254740992'
 
 numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
-local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+local small = {}
 
 function numbers.parse(text)
   local n = small[text]
@@ -136,8 +136,8 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- results in one generation
-local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
+local MOST_KNOWN = 5000
+local SHORT = 64
 
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
@@ -168,7 +168,7 @@ local list = {}
 states.list = list
 
 local MOST_KEPT, SMALL = 64, 10000
-local large = false -- whether this call must free its states
+local large = false
 
 function states.new(at, rate)
   local state = list[at]
@@ -193,7 +193,7 @@ end
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
 local MOST = { bytes = 2500000, buckets = 10000 }
-local read = {} -- bytes and buckets read by this call
+local read = {}
 
 function states.begin()
   read.bytes, read.buckets = 0, 0
@@ -219,7 +219,7 @@ function states.too_much(what, more)
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
 
-local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
+local HEAD = 128
 
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
@@ -277,7 +277,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry')
   elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now
@@ -346,8 +346,8 @@ function states.put(key, value, expiry)
   redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
 end
 
-local LONG = 2048 -- bytes; a state that is not longer is written in one piece, because APPEND allocates twice its memory
-local PART = 65536 -- bytes
+local LONG = 2048
+local PART = 65536
 
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
@@ -368,9 +368,9 @@ end
 
 --@ src/35_packed.lua
 do
-local HEAD, LAST = 512, '511' -- bytes of the first read; most values are shorter
-local LONG = 8192 -- bytes; the texts in a longer value are read one by one
-local LONGEST_TO_CONVERT = 2048 -- bytes
+local HEAD, LAST = 512, '511'
+local LONG = 8192
+local LONGEST_TO_CONVERT = 2048
 
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
@@ -488,7 +488,7 @@ local function ceil(debt, ticks)
 end
 gcra_debt.ceil = ceil
 
-gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt above b*T
+gcra_debt.MARK = '-debt'
 
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
@@ -500,7 +500,7 @@ function gcra_debt.set(state, debt, cost, forced)
       debt = interval * states.most_spent(state, cost)
       room = full - debt
     end
-    state.forced = forced -- only used while the debt is above b*T
+    state.forced = forced
   end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
@@ -575,7 +575,7 @@ local function probe(key, limit, _, now)
   if left == -2 then return rate.capacity, 0 end
   local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
   local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if left == 0 then value = nil end
   if not debt then return nil, value, left end
   local interval, room = rate.interval, rate.full - debt
   if room < 0 or debt < 0 then return nil end
@@ -672,7 +672,7 @@ local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)(.*)$'
 local MARK = gcra_debt.MARK
 
-gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$' -- with or without the mark
+gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$'
 
 function gcra_value.read(state, text, now, cost)
   local debt, ticks, mark = 0, state.rate.ticks, ''
@@ -706,7 +706,7 @@ function gcra_value.left(key, from)
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
-local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
+local tats_of = {}
 
 local function probe(key, limit, _, _, number)
   local value = redis.pcall('GETRANGE', key, '0', '511')
@@ -784,7 +784,7 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the sorted names of all policies; nil before the first call of policies.names
+local sorted
 
 function policies.names()
   sorted = sorted or sorted_keys(POLICIES)
@@ -845,11 +845,11 @@ end
 
 --@ src/42_calendar.lua
 do
-local DAY = 86400000 -- ms
+local DAY = 86400000
 local THURSDAY = 3 -- the epoch's day of the week, in days after Monday
-local MOST_ZONE = 18 * 60 -- minutes
+local MOST_ZONE = 18 * 60
 
-local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
+local EPOCH = 719468
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
@@ -908,10 +908,10 @@ end
 --@ src/45_limits.lua
 do
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
-local LONGEST_TEXT = 1024 -- bytes
+local LONGEST_TEXT = 1024
 local MOST_RATES = 16
-local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
+local LONGEST_PERIOD = 32
+local LONGEST = 36500 * UNITS.d
 
 limits.LONGEST = LONGEST
 
@@ -1106,7 +1106,7 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
+local HEAD = '127'
 
 local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
 
@@ -1153,12 +1153,12 @@ local OPTIONS = {
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-local LONGEST_KEY = 65536 -- bytes
+local LONGEST_KEY = 65536
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
-local request -- the request of the current call
-local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
+local request
+local limits_of_call, costs_of_call = {}, {}
 
 local function join(policy, count)
   local size, group = #policy.limits, nil
@@ -1341,7 +1341,7 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
-local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
+local plain_request = { limits = limits_of_call, costs = costs_of_call }
 
 function requests.plain(keys, args)
   local known, number, asked, counted = limits.known, #keys, 0, nil
@@ -1380,7 +1380,7 @@ local list = states.list
 
 local reply = {}
 
-local ENFORCED = {} -- the group of the limits that are not in a shadow policy
+local ENFORCED = {}
 
 local rooms, first, second, third = {}, {}, {}, {}
 
@@ -1408,7 +1408,7 @@ local function look(keys, request, verb, now, probed, head, left)
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
     if not probed and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- there may be a debt, or FORCE may leave one
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end
     end
     if free then
       first[i], second[i], third[i] = a, b, c
@@ -1420,7 +1420,7 @@ local function look(keys, request, verb, now, probed, head, left)
       size, overridden = size + limit.size, overridden or override
     end
     rooms[i] = free
-    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end -- only a block denies a refund, or FORCE
+    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end
   end
   if overridden and request.UPTO and not request.looks_again then
     request.looks_again = true
@@ -1475,7 +1475,7 @@ local function charge(request, verb)
 end
 
 local function restore(keys, request)
-  local kept, named, shadows = {}, request.limits, request.group_of -- kept: from the position of such a state to its key
+  local kept, named, shadows = {}, request.limits, request.group_of
   for i = 1, request.count do
     local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
     for j = at or 1, at and at + named[i].size - 1 or 0 do
@@ -1506,7 +1506,7 @@ local function sum_up(at, size, cost, charged, forced)
   for j = at, at + size - 1 do
     local state = list[j]
     local free, reset, ms = state.free, state.reset, 0
-    if cost > free and not charged and not state.room then -- this rate denies
+    if cost > free and not charged and not state.room then
       ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
@@ -1525,7 +1525,7 @@ local function sum_up(at, size, cost, charged, forced)
   return longest, retry, binding.rate.capacity, least, denies
 end
 
-local would_be = {} -- the fields 1, 3, 4 and 6 of the reply if no policy were a shadow
+local would_be = {}
 
 local function add(i, retry, left, denies)
   local whole = would_be
@@ -1540,9 +1540,9 @@ local function add(i, retry, left, denies)
   whole[4] = longer(whole[4], retry)
 end
 
-local results = {} -- the list that EACH adds to the reply; reused by the next call
+local results = {}
 
-local denials = {} -- whether each key of a call with policies denies; reused by the next call
+local denials = {}
 
 local function count(request)
   for i = 1, request.count do
@@ -1662,8 +1662,8 @@ function decisions.decide(keys, request, verb, peeks, probed, head, left)
   return whole, charges, passes
 end
 
-local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
-local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
+local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 }
+local reply_of_one = { 1, 0, 0, 0, 0, 1 }
 
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
@@ -1684,7 +1684,7 @@ local function beyond(key, limit, cost, option, free, a, b, c)
     end
   end
   if option == 'FORCE' and free and cost >= free then
-    free = nil -- it may leave a debt
+    free = nil
   elseif option == 'UPTO' and free then
     cost = math.min(cost, math.max(1, free))
     allowed = cost
@@ -1723,14 +1723,14 @@ local parse, argument = numbers.parse, numbers.argument
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
-local SERIES = 60 -- minutes
+local SERIES = 60
 local MOST_FIELDS = 5 + 2 * SERIES
-local KEPT = '86460000' -- ms: a day, and a minute in which no other call sets the expiry
+local KEPT = '86460000'
 local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
 local current, allowed_now, denied_now = 0, '', ''
 
-local now -- ms since the epoch, from the last call of fetch
+local now
 
 local values
 
@@ -1808,7 +1808,7 @@ end
 
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
+  local flat = redis.pcall('HGETALL', key)
   for i = 1, #flat, 2 do
     held[flat[i]] = parse(flat[i + 1]) or 0
   end
@@ -1830,7 +1830,7 @@ do
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
 local PLAIN = '^once:(%d+),(%d+),(%d+),(%-?%d+),(%d+),(%d+)$'
-local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
+local LONGEST = '5119'
 
 local function parse(text, pattern)
   local fields = { string.match(text, pattern) }
@@ -1854,7 +1854,7 @@ local function parse_reply(value)
   return reply
 end
 
-local repeated = {} -- the reply of plain_reply; reused by the next call
+local repeated = {}
 
 local function plain_reply(value)
   local allowed, limit, remaining, retry, reset, index = string.match(value, PLAIN)
@@ -1904,8 +1904,8 @@ do
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
 local LAST = 1279
-local SHORT = 127 -- bytes: a longer value may not have been read to its end
-local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
+local SHORT = 127
+local MOST_RATES = 5
 
 overrides.PREFIX = PREFIX
 
@@ -1990,13 +1990,13 @@ end
 do
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
-local LAST = '(9007199254740992' -- above all scores but that of an override
+local LAST = '(9007199254740992'
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
-local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
-local LONGEST_ID = 256 -- bytes
+local EARLIEST = 1000000000000
+local MOST = 5000
+local AT_ONCE = 2000
+local MOST_RECORDED = '-1000'
+local LONGEST_ID = 256
 
 local function read_override(member)
   local ends, n, lease = string.match(member, OVERRIDE)
@@ -2016,7 +2016,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- no lease is left: members with negative scores are not leases
+    return 0, nil, override
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2063,7 +2063,7 @@ end
 local set = {}
 
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- before is the error if last is nil
+  local last, before, override = leases.last(key, from)
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -2316,7 +2316,7 @@ function leases.call(verb, keys, args)
   if not policy or verb == 'release' or got.err then return got end
   if verb == 'acquire' then policies.count(policies.calls(policy), got[1]) end
   if not policy.shadow then return got end
-  return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
+  return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] }
 end
 end
 
@@ -2415,9 +2415,9 @@ do
 local PREFIX = 'fixed_window:'
 local MARKED = '^400(%d+)$'
 local FORMAT, ONE = '400%016d', '4000000000000000001'
-local SIZE = 19 -- bytes
+local SIZE = 19
 
-local small = {} -- from the value to the count, for the counts below 1000 that marked_count has parsed; see numbers.parse
+local small = {}
 
 local function marked_count(value)
   local count = small[value]
@@ -2498,12 +2498,12 @@ local function commit(key, limit, units, count, left, _, now)
   if not key then
     return left, 0
   elseif count > 0 then
-    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units)) -- the sum is at most 4 * 10^18 + capacity
+    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units))
     return left, 0
   end
   local value = units == 1 and ONE or string.format(FORMAT, units)
   if now or limit.rate.align then
-    states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
+    states.put(key, value, clock.ms() + left)
   else
     redis.call('PSETEX', key, numbers.argument(left), value)
   end
@@ -2545,7 +2545,7 @@ end
 
 --@ src/algorithms/gcra.lua
 do
-local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
+local FINENESS = 1000000000
 
 local function common_divisor(a, b)
   while b > 0 do
@@ -2634,9 +2634,9 @@ do
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
-local CHUNK, LAST = 2048, '2047' -- bytes of the first read
+local CHUNK, LAST = 2048, '2047'
 local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
-local LONGEST = 100000000 -- units in a log; a log with more is broken
+local LONGEST = 100000000
 
 local function entry(state, i)
   if i == 0 then return 0, state.base end
@@ -2709,7 +2709,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- an entry between the first and the last is invalid
+    used = 0
   elseif last > now then
     local most = capacity - states.needs(capacity, cost)
     if used > most and leaving(state, most) > now then
@@ -2727,7 +2727,7 @@ local function charge(state, units)
   if units > 0 then
     if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
-      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- with an offset, loading has already counted these bytes
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1))
       if err then return err end
       state.before = before
     end
@@ -2744,7 +2744,7 @@ local function refund(state, units)
   state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- otherwise, loading has already added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1
@@ -2759,7 +2759,7 @@ local function spare(state) return math.max(0, states.most_owed(state.rate.capac
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- FORCE has added an entry
+  if state.added then
     local _, sum = entry(state, state.before)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
@@ -2813,14 +2813,14 @@ end
 local function write(key, limit, at)
   local state = states.list[at]
   if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
-    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+    packed.form.write(key, limit, at)
   else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   end
 end
 
-local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
+local short = { offset = 0, skip = #PREFIX }
 
 local function probe(key, limit)
   local text, capacity = redis.pcall('GETRANGE', key, '0', LAST), limit.capacity
@@ -2853,8 +2853,8 @@ local function commit(key, limit, units, text, live)
     states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
   elseif key then
     local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
-    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then -- see goes_on
-      text = PREFIX .. string.sub(text, ENTRY * live + 1) -- the sum before the first entry that counts, and what follows
+    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then
+      text = PREFIX .. string.sub(text, ENTRY * live + 1)
     end
     states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))
   end
@@ -2876,14 +2876,14 @@ local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
   local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
-  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end -- the rate is full
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end
   return (struct.unpack('>I5', sum) - struct.unpack('>I5', base)) % SUMS
 end
 
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
-  shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
+  shape = '^.....[%z\1-\31]',
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   probe = probe, commit = commit, waits = waits,
@@ -3031,7 +3031,7 @@ local function commit(key, limit, units, count, before, into)
   return full, 0
 end
 
-local denied = { counts = {} } -- the state that waits passes to wait(); reused
+local denied = { counts = {} }
 
 local function waits(limit, cost, count, before, into)
   local rate, ms = limit.rate, 0
@@ -3101,7 +3101,7 @@ local function is_impossible(rate, tokens, ahead, cost)
   local units = states.needs(most, cost) - tokens
   if tokens < 0 then
     units, most = most - tokens, states.most_owed(most)
-    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
+    if -tokens > most - rate.capacity then return true end
   end
   return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
 end
@@ -3251,7 +3251,7 @@ redis.register_function{
       local calls, shadows = policies.counts(names)
       reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
     else
-      local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
+      local limit, err = limits.read(args[1])
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
@@ -3387,7 +3387,7 @@ local function decide_with_options(keys, request)
   return reply
 end
 
-local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+local single = { limits = {}, costs = {}, count = 1 }
 
 local function direct(keys, args, limit)
   local number, at, cost = #keys, 2, 1
