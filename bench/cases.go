@@ -27,6 +27,8 @@ var (
 	windowAbsent = workload{keys: absent, allow: true, count: 100, period: time.Second, cost: 1}
 	windowDenied = workload{keys: hot, count: 100, period: time.Hour, cost: 1, prefill: 100}
 
+	refundedWindow = workload{keys: inUse, allow: true, count: 100000, period: time.Hour, cost: 1, prefill: 1000}
+
 	monthInUse  = workload{keys: inUse, allow: true, count: 100000, limit: "100000/mo align=clock", cost: 1, prefill: 3}
 	monthAbsent = workload{keys: absent, allow: true, count: 100, limit: "100/mo align=clock", cost: 1}
 	never       = workload{keys: hot, count: 0, period: time.Hour, cost: 1}
@@ -84,6 +86,10 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		policy("@api")(b.libraries[0], "tg0"), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "a key with an override", note: "beside one without", work: wholeInUse}, overridden,
 		b.inUse(), floor("override", 1, wholeInUse, holds("limit:2500000000000:2500000000000:6:6000/hgcra")))
+	b.add(benchCase{name: "refund, gcra", note: "beside a take", work: wholeInUse}, refunds("", wholeInUse),
+		b.inUse(), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "refund, fixed_window", note: "beside a take", work: refundedWindow}, refunds("fixed_window", refundedWindow),
+		take(b.libraries[0], "tw1", "fixed_window", windowInUse), floor("count", 1, refundedWindow, holds("4000000000000000003")))
 	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
 		takes("fixed_window", windowInUse, windowInUse),
 		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))

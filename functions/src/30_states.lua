@@ -123,10 +123,6 @@ end
 
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
 
--- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
--- by SET without KEEPTTL).
-function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
-
 -- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
@@ -164,8 +160,9 @@ end
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
--- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a blocked set of leases that have all expired
+-- can have written the key, look returns nil and the error, and for a key that is not a string also what
+-- leases.content returns. Otherwise, it returns a table:
+--   leases   true if the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
@@ -181,11 +178,11 @@ end
 --            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
-    found.leases, found.blocked = true, leases.outlived(key)
-    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
-    return found
+    local set = leases.content(key)
+    if not set or set.err or set.held then return nil, errors.failed(key, head, 'is not a string'), set end
+    return set
   elseif head == '' then
     found.empty = true
     return found
@@ -208,7 +205,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, states.missing_expiry(key)
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
   elseif ends then
     local now = math.max(ends, expiry) - found.left
     found.blocked, found.left = math.max(0, ends - now), expiry - now

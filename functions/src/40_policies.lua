@@ -65,6 +65,9 @@ function policies.lease(text, key)
   return canary
 end
 
+-- count adds a call to counts. allowed is 1 or 0.
+function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
+
 -- calls returns the counts of a policy or a canary, for the caller to add to. class is the class that a call names, '' for
 -- FLOOR, and nil for neither.
 function policies.calls(side, class)

@@ -14,7 +14,7 @@
 --   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
 --               most.field over its rates, or 0 if the algorithm has no bound
 --   plain       whether take decides on the limit by itself without options; nil for a limit of a policy with the class default
---   probe, commit, waits  the functions that decide on the limit's key, see below
+--   probe, commit, waits, gives_back  the functions that decide on the limit's key, see below
 --   form        a table of the functions that load and write the key's states, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
@@ -45,6 +45,8 @@
 --   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
 --             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
 --             for several rates the capacity of the binding one. ... are the values of probe, and now
+--   gives_back  true if commit also takes -units, which gives units back, of a key with some units left and fewer to
+--             give back than are taken. Otherwise, a refund loads states
 --   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
 --             not fit does (-1 for never), and for several rates the capacity of the binding one. cost is false if the
 --             second is not needed
@@ -55,8 +57,8 @@
 --                                             returned. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
---                                             or an override in the value, or is in another form. found is the
+--               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if load cannot tell, or
+--                                             if it follows a block or an override in the value. found is the
 --                                             result of states.look, or the override in it
 --               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
 --                                             they are full now
@@ -222,6 +224,7 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.form = algorithm.form or limit.form
     limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
+    limit.gives_back = algorithm.gives_back
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)

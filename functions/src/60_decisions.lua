@@ -1,7 +1,7 @@
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
 -- First, every key is read with its limit's function probe, which returns how many units fit. If probe
--- cannot tell, and for a refund, the key is loaded into one state for each rate (src/30_states.lua), and
--- these are charged. Then each key is written, with its limit's function commit or from its states, and
+-- cannot tell, and for a refund that commit cannot make, the key is loaded into one state for each rate
+-- (src/30_states.lua), and these are charged. Then each key is written, with its limit's function commit or from its states, and
 -- gives its part of the reply. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
@@ -59,25 +59,27 @@ decisions.load = load
 -- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes, floors = verb == 'charge', verb ~= 'refund' and not probed, request.floors
+  local takes, refunds, floors = verb == 'charge', verb == 'refund', request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
     local percent = floors and floors[i]
     kept[i] = percent and states.kept(limit.capacity, percent) or 0
-    if percent and probes then
-      if limit.rate then free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i) end -- kept differs between rates
-      free = free and math.max(0, free - kept[i])
-    elseif probes then
+    if percent then
+      if limit.rate and not probed then -- otherwise what is kept differs between rates
+        free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i)
+        free = free and math.max(0, free - kept[i])
+      end
+    elseif not probed and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- there may be a debt, or FORCE may leave one
     end
     if free then
       first[i], second[i], third[i] = a, b, c
     else
       if size == 0 then states.begin() end
       local override
-      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      limit, free, override = load(keys[i], request, i, size + 1, refunds and 1 or cost, a, b)
       if not limit then return nil, free end
       size, overridden = size + limit.size, overridden or override
     end
@@ -242,7 +244,7 @@ local function count(request)
         if denials[j] then allowed = 0 end
       end
     end
-    if allowed then calls[allowed] = calls[allowed] + 1 end
+    if allowed then policies.count(calls, allowed) end
   end
 end
 
@@ -265,7 +267,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
   local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
   local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local takes, forced, refunds, now = verb == 'charge', verb == 'force', verb == 'refund', number > 1 and not CLOCK_STANDS and clock.ms() or nil
   local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
   ENFORCED.charged = not ENFORCED.denies
@@ -293,9 +295,18 @@ function decide(keys, request, verb, peeks, probed, head, left)
         changes = true
       end
     elseif charged and cost > 0 then
-      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
-      free, changes = free - cost, true
-      if forced then retry = 0 end
+      if not refunds then
+        reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+        free = free - cost
+      elseif cost < limit.capacity - free then
+        reset = limit.commit(keys[i], limit, -cost, a, second[i], third[i], now)
+        free = free + cost
+      else
+        redis.call('DEL', keys[i])
+        free, reset = limit.capacity, 0
+      end
+      if not takes then retry = 0 end
+      changes = true
     else
       denies = takes and not charged and cost > free
       reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
@@ -335,7 +346,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     end
     whole[#whole + 1] = results
   end
-  if counted and not peeks and verb ~= 'refund' then count(request) end
+  if counted and not peeks and not refunds then count(request) end
   return whole, changes and not peeks, ENFORCED.charged
 end
 
@@ -353,10 +364,7 @@ local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
 -- answer fills in the reply to a call with one key, and counts the call for its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
-  if calls then
-    local at = allowed > 0 and 1 or 0
-    calls[at] = calls[at] + 1
-  end
+  if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole

@@ -187,7 +187,7 @@ local function decide(keys, request, verb, peeks)
   local remaining = blocked and 0 or math.max(math.min(guaranteed, spare), lent)
   local calls = request.limits[GUARANTEE].calls
   if calls and not peeks and not refunds then
-    calls[allowed] = calls[allowed] + 1
+    policies.count(calls, allowed)
     if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
   end
   return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1

@@ -86,15 +86,16 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns the remaining ms of a key's block, if all leases of the key have expired. It
--- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
--- block.
-function leases.outlived(key)
+-- content returns what states.look returns for a set of leases. held is whether a lease or an override
+-- is in effect. For a broken set, content returns the error, and for any other key nil.
+function leases.content(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
-  local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.ends >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
+  local err = last and leases.check(key)
+  if err or not last then return err end
+  local ends = leases.blocked_until(key)
+  local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
@@ -438,10 +439,7 @@ function leases.call(verb, keys, args)
   end
   local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)
   if not policy or verb == 'release' or got.err then return got end
-  if verb == 'acquire' then
-    local calls = policies.calls(policy, class)
-    calls[got[1]] = calls[got[1]] + 1
-  end
+  if verb == 'acquire' then policies.count(policies.calls(policy, class), got[1]) end
   if not policy.shadow then return got end
   return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
 end
