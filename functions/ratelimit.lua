@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'e75a2f613787'
+local BUILD_ID = '06017652efef'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1425,8 +1425,7 @@ local function borrowed(refunds)
 end
 
 local function floors()
-  local percent, class = request.FLOOR, request.CLASS
-  if request.FORCE then return nil end
+  local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
   for i = 1, request.count do
     local limit, err = request.limits[i], nil
     local own = percent or limit.floor
@@ -1672,7 +1671,7 @@ local function restore(keys, request)
   end
 end
 
-local function sought(capacity, cost, above) return cost <= capacity - above and cost + above or math.huge end
+local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
 
 local function wait(state, cost)
   local rate = state.rate
@@ -1930,9 +1929,13 @@ local function position(request, i)
 end
 
 local function load_pool(keys, request, cost, fits)
+  local at, named = position(request, POOL), request.limits[POOL].capacity
   floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
   request.floors = floors
-  local limit, err = load(keys[POOL], request, POOL, position(request, POOL), cost)
+  local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
+  if limit and fits and limit.capacity < math.min(cost, named) then
+    limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
+  end
   request.floors = nil
   return not limit and err or nil
 end
@@ -2068,7 +2071,9 @@ local function decide(keys, request, verb, peeks)
   elseif cost <= lent then
     allowed, index, from = 1, POOL, POOL
   else
-    local own, borrowed = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost)), until_left(request, POOL, cost, request.BORROW)
+    local borrowed = until_left(request, POOL, cost, request.BORROW)
+    err = states.any_room and load_pool(keys, request, cost, true) or nil
+    local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
     index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
   end
   if not err and from <= POOL then
@@ -2692,7 +2697,7 @@ function leases.call(verb, keys, args)
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   end
   local word = verb == 'acquire' and WORDS[args[3]]
-  if #args ~= 2 and not (word and #args <= 4) then
+  if #args ~= 2 and not word then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
@@ -2712,6 +2717,7 @@ function leases.call(verb, keys, args)
   end
   local percent, class = 0, nil
   if verb == 'acquire' then
+    if args[5] then return errors.new('BADARGS', '%s: not an option here; acquire takes one FLOOR or CLASS', errors.quote(args[5])) end
     percent, class = floor_of(policy, name, word, args[4])
     if not percent then return class end
   end
@@ -3829,10 +3835,10 @@ local function direct(keys, args, limit)
       floor, calls = floor_of(limit, option, args[at + 1])
       if not floor then return nil end
       option = nil
-    elseif option and (more > 0 or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
+    elseif option and (more > 0 or floor and option == 'FORCE' or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
       return nil
     end
-    if option == 'FORCE' or not floor then return one(keys[1], limit, cost, option) end
+    if not floor then return one(keys[1], limit, cost, option) end
     return above(keys[1], limit, cost, option, floor, calls)
   elseif limit.floor then
     return nil

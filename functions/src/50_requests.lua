@@ -251,8 +251,7 @@ end
 -- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
 -- error, or nil.
 local function floors()
-  local percent, class = request.FLOOR, request.CLASS
-  if request.FORCE then return nil end
+  local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
   for i = 1, request.count do
     local limit, err = request.limits[i], nil
     local own = percent or limit.floor

@@ -169,7 +169,7 @@ end
 
 -- sought returns how many units of a capacity must be free for a cost if FLOOR keeps `above` units free; math.huge if they never
 -- are. The sum may be above 2^53, and rounded.
-local function sought(capacity, cost, above) return cost <= capacity - above and cost + above or math.huge end
+local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
 
 -- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)

@@ -17,12 +17,17 @@ local function position(request, i)
   return first, first + request.limits[i].size - 1
 end
 
--- load_pool loads the pool's key. It must have room for the cost if the guarantee has, and otherwise also for what borrowers
--- leave. It returns the error, or nil.
+-- load_pool loads the pool's key. If the guarantee has room for the cost, an impossible state leaves room for the cost, or for
+-- the whole capacity if the rest will be debt. Otherwise, it leaves room for the cost and for what borrowers leave. load_pool
+-- returns the error, or nil.
 local function load_pool(keys, request, cost, fits)
+  local at, named = position(request, POOL), request.limits[POOL].capacity
   floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
   request.floors = floors
-  local limit, err = load(keys[POOL], request, POOL, position(request, POOL), cost)
+  local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
+  if limit and fits and limit.capacity < math.min(cost, named) then -- an override
+    limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
+  end
   request.floors = nil
   return not limit and err or nil
 end
@@ -172,7 +177,9 @@ local function decide(keys, request, verb, peeks)
   elseif cost <= lent then
     allowed, index, from = 1, POOL, POOL
   else
-    local own, borrowed = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost)), until_left(request, POOL, cost, request.BORROW)
+    local borrowed = until_left(request, POOL, cost, request.BORROW)
+    err = states.any_room and load_pool(keys, request, cost, true) or nil
+    local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
     index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
   end
   if not err and from <= POOL then

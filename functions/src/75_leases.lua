@@ -414,7 +414,7 @@ function leases.call(verb, keys, args)
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   end
   local word = verb == 'acquire' and WORDS[args[3]]
-  if #args ~= 2 and not (word and #args <= 4) then
+  if #args ~= 2 and not word then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
@@ -434,6 +434,7 @@ function leases.call(verb, keys, args)
   end
   local percent, class = 0, nil
   if verb == 'acquire' then
+    if args[5] then return errors.new('BADARGS', '%s: not an option here; acquire takes one FLOOR or CLASS', errors.quote(args[5])) end
     percent, class = floor_of(policy, name, word, args[4])
     if not percent then return class end
   end

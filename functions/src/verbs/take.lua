@@ -64,10 +64,10 @@ local function direct(keys, args, limit)
       floor, calls = floor_of(limit, option, args[at + 1])
       if not floor then return nil end
       option = nil
-    elseif option and (more > 0 or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
+    elseif option and (more > 0 or floor and option == 'FORCE' or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
       return nil
     end
-    if option == 'FORCE' or not floor then return one(keys[1], limit, cost, option) end
+    if not floor then return one(keys[1], limit, cost, option) end
     return above(keys[1], limit, cost, option, floor, calls)
   elseif limit.floor then
     return nil

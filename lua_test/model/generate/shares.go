@@ -11,11 +11,20 @@ import (
 
 // Shares is whether the library knows FLOOR, CLASS and BORROW. If it is false, no call has them,
 // and no policy has classes, or a guarantee and a pool.
-var Shares = false
+var Shares = true
 
 // share sets the fields of a policy that CLASS and BORROW need.
 func share(named *functions.Policy, p model.Policy) {
-	// TODO: set named.Classes, AnyClass, Borrow, Floor and Canary.Floor once package functions has them.
+	for class, percent := range p.Classes {
+		if named.Classes == nil {
+			named.Classes = map[string]int{}
+		}
+		named.Classes[class] = int(percent)
+	}
+	named.AnyClass, named.Borrow, named.Floor = p.AnyClass, p.Borrow, int(p.Floor)
+	if named.Canary != nil {
+		named.Canary.Floor = int(p.Canary.Floor)
+	}
 }
 
 // classed lists policies with classes: with and without the class default, with several keys, of a
