@@ -13,8 +13,8 @@ import (
 // and no policy has classes, or a guarantee and a pool.
 var Shares = false
 
-// share sets the fields of a policy that CLASS and BORROW need.
-func share(named *functions.Policy, p model.Policy) {
+// Share sets the fields of a policy that CLASS and BORROW need.
+func Share(named *functions.Policy, p model.Policy) {
 	// TODO: set named.Classes, AnyClass, Borrow, Floor and Canary.Floor once package functions has them.
 }
 
