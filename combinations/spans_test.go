@@ -28,7 +28,7 @@ func (s *scenario) admit(st *step, req client.Request, all []outcome) {
 		return
 	}
 	for _, o := range all {
-		if o.err != nil || !o.res.Allowed || o.res.Source == "policy" {
+		if o.err != nil || !o.res.Allowed || o.res.Source == "fallback" {
 			continue
 		}
 		for i, key := range req.Keys {
