@@ -24,7 +24,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"batches": {client.WithBatches(8, ttl)},
 		"memory":  {client.WithDenialMemory(time.Second)},
 		"shared":  nil,
-		"local":   {client.WithFallback(client.LocalLimiter(1))},
+		"local":   {client.WithFallback(client.LocalFallback(1))},
 		"open":    {client.WithFallback(client.FailOpen), client.WithBatches(8, ttl), client.WithDenialMemory(time.Second)},
 	} {
 		c := open(t, "redis://"+server.Addr(), append(opts, client.WithTimeout(slow))...)
@@ -104,7 +104,7 @@ func TestAClockThatIsADayWrong(t *testing.T) {
 			c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithClock(now), opt)
 			ask(c, fmt.Sprint("k", i))
 		}
-		c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithClock(now), client.WithFallback(client.LocalLimiter(1)))
+		c := open(t, "redis://"+server.Addr(), client.WithTimeout(slow), client.WithClock(now), client.WithFallback(client.LocalFallback(1)))
 		ask(c, "local")
 		eventually(t, "the client knows the limit", func() bool { return client.Knows(c, "6/s") })
 		check(t, server.Close())

@@ -134,7 +134,7 @@ func TestBatchOfALostReply(t *testing.T) {
 		t.Error(err)
 	}
 	s.wantSent(t, "16")
-	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != "policy" {
+	if res := must[client.Result](t)(c.Take(t.Context(), client.Request{Keys: []string{"k"}, Limits: []client.Limit{wide}, Fallback: client.FailClosed})); res.Allowed || res.Source != "fallback" {
 		t.Errorf("%+v", res)
 	}
 	s.lose = nil

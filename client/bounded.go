@@ -10,32 +10,6 @@ import (
 // defaultTimeout is the timeout of calls if WithTimeout is not given.
 const defaultTimeout = 500 * time.Millisecond
 
-// common is what all layers of a Client share.
-type common struct {
-	prefix   string
-	timeout  time.Duration
-	now      func() time.Time // the clock for decisions without a server
-	opened   bool             // the Client was made by Open
-	timers   sharedTimers
-	lifetime *lifetime
-}
-
-func (c *common) keys(given []string) []string {
-	if c.prefix == "" {
-		return given
-	}
-	keys := make([]string, len(given))
-	for i, key := range given {
-		keys[i] = c.prefix + key
-	}
-	return keys
-}
-
-// refused returns the error for a take rejected before sending.
-func (c *common) refused(req *Request, err error) error {
-	return refused("take", c.keys(req.keys("take")), err)
-}
-
 // WithTimeout sets the maximum duration of a call, even if the server does not reply. The default
 // is 500 ms. A context with an earlier deadline ends a call earlier. Calls that wait for a
 // connection or for another call may share a timer, and then end up to d/20 later. d must be above
@@ -117,13 +91,6 @@ func (b *bounded) Done() <-chan struct{} {
 		b.done = armed.Done()
 	}
 	return b.done
-}
-
-// stop makes the context look canceled to go-redis, so that it does not follow a redirection.
-func (b *bounded) stop(stopped bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stopped = stopped
 }
 
 var closedChannel = func() <-chan struct{} {

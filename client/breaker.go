@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,16 +103,6 @@ func (b *breakers) of(ctx context.Context, keys []string) *breaker {
 	if one.client.Load() != node { // go-redis makes a new client when a node comes back
 		one.client.Store(node)
 	}
-	return one
-}
-
-// redirected returns the breaker of a node that another node's redirection has named.
-func (b *breakers) redirected(address string) *breaker {
-	if i := strings.LastIndexByte(address, ':'); i >= 0 { // as go-redis writes IPv6 addresses
-		address = net.JoinHostPort(strings.Trim(address[:i], "[]"), address[i+1:])
-	}
-	one := b.at(address, "")
-	one.named.Store(time.Now().UnixNano())
 	return one
 }
 

@@ -63,7 +63,7 @@ func (r Result) Charged(req Request) ([]int64, error) {
 }
 
 // byFallback reports whether a Fallback decided.
-func (r Result) byFallback() bool { return r.Source == sourceLocal || r.Source == sourcePolicy }
+func (r Result) byFallback() bool { return r.Source == sourceLocal || r.Source == sourceFallback }
 
 func isPolicy(limit Limit) bool { return strings.HasPrefix(string(limit), "@") }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func TestCharged(t *testing.T) {
-	lost := &client.Result{Source: "policy", Allowed: true, Err: client.ErrOutcomeUnknown}
+	lost := &client.Result{Source: "fallback", Allowed: true, Err: client.ErrOutcomeUnknown}
 	down := &client.Result{Source: "local", Allowed: true, Err: client.ErrUnavailable}
 	denied := func(index int) *client.Result {
 		return &client.Result{Allowed: true, Shadow: &client.Result{Index: index}}
@@ -61,13 +61,13 @@ func TestCharged(t *testing.T) {
 // If a fallback decided because a reply was lost, an Estimate gives nothing back, and says that the
 // units may have been charged, as Charged does.
 func TestLostReplyIsNotGivenBack(t *testing.T) {
-	for name, fallback := range map[string]client.Fallback{"FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1)} {
+	for name, fallback := range map[string]client.Fallback{"FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalFallback": client.LocalFallback(1)} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
 				ctx, h := t.Context(), &heard{}
 				c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(fallback), client.WithObserver(h.observer()))
 				v.refuse = func(string, int) (error, error) { return nil, context.DeadlineExceeded }
-				hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", "100/d", 40)))
+				hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", "100/d", 40)))
 				taken := must[client.Result](t)(c.AllowN(ctx, "r", "100/d", 40))
 				v.refuse = nil
 				h.calls = nil
@@ -97,9 +97,9 @@ func TestSettleOfNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
 		c := v.client(t, client.WithPrefix("rl:"), client.WithFallback(client.FailOpen))
 		v.refuse = func(string, int) (error, error) { return answered("LOADING"), nil }
-		hold := must[*client.Estimate](t)(c.Estimate(t.Context(), client.For("k", "100/d", 0)))
+		hold := must[*client.Estimate](t)(c.TakeEstimate(t.Context(), client.For("k", "100/d", 0)))
 		v.refuse = nil
-		if res, err := hold.Settle(t.Context(), 5); err != nil || res.Source != "policy" || left(t, plain, "k", "100/d") != 100 {
+		if res, err := hold.Settle(t.Context(), 5); err != nil || res.Source != "fallback" || left(t, plain, "k", "100/d") != 100 {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
@@ -127,19 +127,19 @@ func TestShadowIsNotGivenBack(t *testing.T) {
 			must[client.Result](t)(c.AllowN(ctx, key, day, 30))
 		}
 		// Under the shadow policy alone.
-		hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For(keys[0], "@new", 20)))
+		hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For(keys[0], "@new", 20)))
 		if res, err := hold.Settle(ctx, 5); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v", res, err)
 		}
 		want("a hold", 30)
-		hold = must[*client.Estimate](t)(c.Estimate(ctx, client.For(keys[0], "@new", 10)))
+		hold = must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For(keys[0], "@new", 10)))
 		must[client.Result](t)(hold.Settle(ctx, 2))
 		want("a hold that it allows", 32)
 		must[client.Result](t)(c.Refund(ctx, client.For(keys[0], "@new", 2)))
 
 		// Beside an enforced limit, and two of them at once.
 		for _, actual := range []int64{5, 25} {
-			hold = must[*client.Estimate](t)(c.Estimate(ctx, client.Request{Keys: keys, Limits: []client.Limit{"@new", day, "@more"}, Costs: []int64{20}}))
+			hold = must[*client.Estimate](t)(c.TakeEstimate(ctx, client.Request{Keys: keys, Limits: []client.Limit{"@new", day, "@more"}, Costs: []int64{20}}))
 			want("an estimate", 30, 50, 30)
 			if res := hold.Result; res.Each != nil || res.Shadow == nil || res.Shadow.Allowed {
 				t.Errorf("%+v", res)
@@ -200,7 +200,7 @@ func TestChargedBySeveralShadows(t *testing.T) {
 			n, err := must[client.Result](t)(c.Take(ctx, each)).Charged(each)
 			took("Take", n, err)
 			must[int64](t)(c.Reset(ctx, keys...))
-			hold := must[*client.Estimate](t)(c.Estimate(ctx, req))
+			hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, req))
 			took("Hold", tt.want, nil)
 			must[client.Result](t)(hold.Settle(ctx, 0))
 			if got := all(); slices.Max(got) > 0 {

@@ -48,10 +48,10 @@ func TestNewRefuses(t *testing.T) {
 		{"no time", (&fake{}).client(), []client.Option{client.WithTimeout(0)}, "ratelimit: client.New: the timeout 0s is not above 0; give one such as 500ms"},
 		{"TLS", (&fake{}).client(), []client.Option{client.WithTLS(&tls.Config{})}, "ratelimit: client.New: WithTLS is for Open; set TLSConfig in the options of the Redis client"},
 		{"no healer", (&fake{}).client(), []client.Option{client.WithHealer(nil)}, "ratelimit: client.New: the healer is nil; leave WithHealer out"},
-		{"no share", (&fake{}).client(), []client.Option{client.WithFallback(client.LocalLimiter(0))},
-			"ratelimit: client.New: the share 0 of LocalLimiter is not above 0 and up to 1; give one such as 0.1"},
+		{"no share", (&fake{}).client(), []client.Option{client.WithFallback(client.LocalFallback(0))},
+			"ratelimit: client.New: the share 0 of LocalFallback is not above 0 and up to 1; give one such as 0.1"},
 		{"no fallback", (&fake{}).client(), []client.Option{client.WithFallback(client.Fallback{})},
-			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalLimiter"},
+			"ratelimit: client.New: the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalFallback"},
 	} {
 		c, err := client.New(tt.rdb, tt.opts...)
 		if c != nil || err == nil || err.Error() != tt.want {

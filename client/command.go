@@ -41,39 +41,6 @@ type command struct {
 	follow   follow
 }
 
-// follow says how far a cluster client may follow the redirections (MOVED, ASK) of a command, and
-// records them. It does not follow one to a node that is left alone, except to gate.
-type follow struct {
-	ctx      *bounded
-	breakers *breakers               // nil: redirections are not recorded
-	gate     *breaker                // this node's breaker let the command pass
-	to       atomic.Pointer[breaker] // the node that the last redirection named; nil: there was none
-	stopped  atomic.Bool             // whether the last redirection was not followed
-}
-
-// SetErr sets the error of the command. go-redis calls it with the reply of each node, and then
-// follows a redirection.
-func (c *command) SetErr(err error) {
-	c.Cmd.SetErr(err)
-	if err == nil || c.follow.breakers == nil {
-		return
-	}
-	address, redirected := redis.IsMovedError(err)
-	if !redirected {
-		address, redirected = redis.IsAskError(err)
-	}
-	if !redirected {
-		return
-	}
-	f := &c.follow
-	to := f.breakers.redirected(address)
-	f.to.Store(to)
-	if to != f.gate && to.open.Load() && c.state.CompareAndSwap(left, abandoned) {
-		f.stopped.Store(true)
-		f.ctx.stop(true)
-	}
-}
-
 // newCommand makes the command of a call. The first command of a call is stored in its context,
 // which saves an allocation.
 func newCommand(ctx *bounded, call *call) *command {

@@ -109,7 +109,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Allow":           func() error { return second(c.Allow(ctx, key, perDay)) },
 		"AllowN":          func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
 		"Wait":            func() error { return c.Wait(ctx, client.For(key, perDay)) },
-		"Estimate":        func() error { return second(c.Estimate(ctx, req)) },
+		"TakeEstimate":    func() error { return second(c.TakeEstimate(ctx, req)) },
 		"Take":            func() error { return second(c.Take(ctx, req)) },
 		"TakeAll":         func() error { return second(c.TakeAll(ctx, req)) },
 		"Take with a key": func() error { return second(c.Take(ctx, once)) },

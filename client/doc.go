@@ -28,7 +28,7 @@
 // independent decisions in one round trip. [Client.Peek] returns the same result as Take and changes
 // nothing. [Client.Refund] gives units back; [Result.Charged] says how many a call took.
 //
-// [Client.Wait] waits until it has taken the units. [Client.Estimate] takes an estimate, and Settle
+// [Client.Wait] waits until it has taken the units. [Client.TakeEstimate] takes an estimate, and Settle
 // corrects it once the cost is known. [Client.Lease] limits how much work runs at the same time. [Client.Block], [Client.Unblock], [Client.Override], [Client.EndOverride],
 // [Client.Reset], [Client.Info] and [Client.Check] are for operators.
 //
@@ -46,7 +46,7 @@
 // # Errors
 //
 // A denial is a [Result], not an error. An error means that there is no decision. It is an
-// [*Error]. errors.Is matches it against the Err values of this package. [Denied] turns a denial into
+// [*Error]. errors.Is matches it against the Err values of this package. [AsError] turns a denial into
 // an error too, for code that handles only errors. If there is no decision, the application may need to know whether the call was
 // counted. After [ErrOutcomeUnknown] it may have been; after any other error nothing was counted.
 // After [ErrMisconfigured], for example because of a wrong limit, no retry helps: the program or
@@ -79,11 +79,11 @@
 // # Without a decision
 //
 // If no server decides, a call that takes units returns an error, is allowed, is denied, or is
-// decided by this process with a share of the limit ([LocalLimiter]). The client ([WithFallback])
+// decided by this process with a share of the limit ([LocalFallback]). The client ([WithFallback])
 // or the call (Request.Fallback) selects one of these. Result.Source is the source of the decision,
 // and Result.Err is the reason why no server decided. If a reply was lost, Result.Err matches
 // [ErrOutcomeUnknown]: a server may have counted the call, whatever the Fallback decided. While a
-// Fallback decides, the client logs a warning once a minute. A LocalLimiter reads limits such as
+// Fallback decides, the client logs a warning once a minute. A LocalFallback reads limits such as
 // "100/m" itself; give it the limits of policies, for a program that starts while no server is
 // reachable.
 //
@@ -115,7 +115,7 @@
 //
 // A Client is a [Limiter], and so is whatever wraps one: an application can count, cache or change
 // decisions in a layer of its own, and give a Limiter of three lines to its tests. The packages
-// httplimit, httpcall, grpclimit and grpccall, and [WaitOn], accept any Limiter. The Client's own layers
+// httplimit, httpcall, grpclimit and grpccall, and [WaitFunc], accept any Limiter. The Client's own layers
 // ([WithObserver], [WithFallback], [WithBatches], [WithDenialMemory]) are always in this order, from
 // the caller to the server, whatever the order of the options: in another one they would break their
 // bounds.

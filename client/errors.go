@@ -46,7 +46,7 @@ var (
 
 	// ErrLimited means that a limit or a block prevents the operation for longer than the caller can
 	// wait: RetryAfter says for how long. It is the error of [Client.Wait], [Lease.Wait], [Lease.Run]
-	// and [Denied]. Nothing was taken, unless Error says that units could not be given back or are kept
+	// and [AsError]. Nothing was taken, unless Error says that units could not be given back or are kept
 	// under an OnceKey. If the error matches ErrOutcomeUnknown, the units may have been taken, at most
 	// once.
 	ErrLimited = errors.New("limited")

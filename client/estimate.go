@@ -42,7 +42,7 @@ type correction struct {
 	req  Request
 }
 
-// Estimate takes the costs of req, or none: Result.Allowed reports which. Once the cost is known,
+// TakeEstimate takes the costs of req, or none: Result.Allowed reports which. Once the cost is known,
 // call [Estimate.Settle]. The errors are the same as those of [Client.Take]. If req has UpTo, Force or
 // an OnceKey, the error is [ErrMisconfigured]. If req has several policies, and the library on the
 // server is too old for Each, the error is [ErrNotDeployed].
@@ -50,7 +50,7 @@ type correction struct {
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
 // If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in
 // its slot, and the error is ErrMisconfigured.
-func (c *Client) Estimate(ctx context.Context, req Request) (*Estimate, error) {
+func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
 		err = errors.New("BADARGS an Estimate is taken whole or not at all, and once; leave UpTo, Force and OnceKey out of the request")

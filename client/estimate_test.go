@@ -33,7 +33,7 @@ func TestSettle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newTestbed(t)
 			c := s.client(t)
-			hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", tight, 6)))
+			hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", tight, 6)))
 			if !hold.Result.Allowed || hold.Result.Remaining != 4 {
 				t.Errorf("%+v", hold.Result)
 			}
@@ -61,7 +61,7 @@ func TestSettle(t *testing.T) {
 func TestSettleSeveralKeys(t *testing.T) {
 	ctx := t.Context()
 	c := newTestbed(t).client(t)
-	hold := must[*client.Estimate](t)(c.Estimate(ctx, client.Request{
+	hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.Request{
 		Keys: []string{"{u}a", "{u}b", "{u}c"}, Limits: []client.Limit{tight, tight, tight}, Costs: []int64{1, 5, 5}, UsageKey: "{u}usage"}))
 	must[client.Result](t)(hold.Settle(ctx, 1, 2, 8))
 	for key, want := range map[string]int64{"{u}a": 9, "{u}b": 8, "{u}c": 2} {
@@ -86,7 +86,7 @@ func TestSettleLostReplies(t *testing.T) {
 					way.opt.Addr = p.addr()
 					c := newClient(t, connect(t, way.opt))
 					require(t, direct.FlushAll(ctx).Err())
-					hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", perDay, 6)))
+					hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", perDay, 6)))
 					p.lose(lost, false)
 					if _, err := hold.Settle(ctx, actual); errors.Is(err, client.ErrOutcomeUnknown) != (lost == 4) {
 						t.Error(err)
@@ -111,7 +111,7 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{reply: integers(1, 10, 4, 0, 36000, 1)}
 		c := newClient(t, f)
-		hold := must[*client.Estimate](t)(c.Estimate(t.Context(), client.For("k", tight, 6)))
+		hold := must[*client.Estimate](t)(c.TakeEstimate(t.Context(), client.For("k", tight, 6)))
 		f.sent, f.err = true, redis.ErrClosed
 		_, err := hold.Settle(t.Context(), 9)
 		if err == nil || errors.Is(err, client.ErrOutcomeUnknown) {
@@ -151,7 +151,7 @@ func TestSettleRepeatsFor10Minutes(t *testing.T) {
 func TestSettleWhileBlocked(t *testing.T) {
 	ctx := t.Context()
 	c := newTestbed(t).client(t)
-	hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", tight, 6)))
+	hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", tight, 6)))
 	require(t, c.Block(ctx, client.Block{For: time.Minute}, "k"))
 	for _, actual := range []int64{2, 9} {
 		if res := must[client.Result](t)(hold.Settle(ctx, actual)); res.Allowed || res.RetryAfter != time.Minute {
@@ -169,18 +169,18 @@ func TestSettleWhileBlocked(t *testing.T) {
 func TestSettleWithoutAServer(t *testing.T) {
 	ctx := t.Context()
 	s := newTestbed(t)
-	denied := must[*client.Estimate](t)(s.client(t).Estimate(ctx, client.For("k", tight, 11)))
+	denied := must[*client.Estimate](t)(s.client(t).TakeEstimate(ctx, client.For("k", tight, 11)))
 	if res, err := denied.Settle(ctx, 9); err != nil || denied.Result.Allowed || res.RetryAfter != client.Never {
 		t.Errorf("denied: %+v, %v", res, err)
 	}
 	f := &fake{err: redis.ErrPoolTimeout, sent: true}
 	c := newClient(t, f, client.WithFallback(client.FailOpen))
-	local := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", tight, 6)))
-	if res, err := local.Settle(ctx, 9); err != nil || res.Source != "policy" || len(f.lines) != 1 {
+	local := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", tight, 6)))
+	if res, err := local.Settle(ctx, 9); err != nil || res.Source != "fallback" || len(f.lines) != 1 {
 		t.Errorf("by a fallback: %+v, %v, %d requests", res, err, len(f.lines))
 	}
 	f.err, f.reply = nil, integers(1, 10, 4, 0, 36000, 1)
-	hold := must[*client.Estimate](t)(c.Estimate(ctx, client.For("k", tight, 6)))
+	hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", tight, 6)))
 	f.err = redis.ErrPoolTimeout
 	for _, actual := range []int64{2, 9} {
 		_, err := hold.Settle(ctx, actual)
@@ -193,7 +193,7 @@ func TestHoldAsksForEach(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		f := &fake{reply: append(integers(1, 10, 4, 0, 36000, 1), []any{})}
 		req := client.Request{Keys: []string{"{k}1", "{k}2"}[:n], Limits: []client.Limit{"@a", "@b"}[:n]}
-		_, _ = newClient(t, f).Estimate(t.Context(), req)
+		_, _ = newClient(t, f).TakeEstimate(t.Context(), req)
 		if asks := slices.Contains(f.lines[0], any("EACH")); asks != (n == 2) {
 			t.Errorf("%d policies: %v", n, f.lines)
 		}
@@ -213,7 +213,7 @@ func TestSettleKeys(t *testing.T) {
 	} {
 		f := &fake{reply: integers(1, 10, 4, 0, 36000, 1)}
 		c := newClient(t, f, client.WithPrefix(tt.prefix))
-		hold, err := c.Estimate(t.Context(), client.For(tt.key, tight, 6))
+		hold, err := c.TakeEstimate(t.Context(), client.For(tt.key, tight, 6))
 		if tt.begins == "" {
 			wantClasses(t, tt.key, err, typed("bad_keys"))
 			continue
@@ -232,7 +232,7 @@ func TestSettleInCluster(t *testing.T) {
 	rdb, proxies := proxied(t, c)
 	limiter := newClient(t, rdb)
 	for i, key := range []string{lowKey, highKey} {
-		hold := must[*client.Estimate](t)(limiter.Estimate(t.Context(), client.For(key, perDay, 6)))
+		hold := must[*client.Estimate](t)(limiter.TakeEstimate(t.Context(), client.For(key, perDay, 6)))
 		proxies[i].lose(2, false)
 		if res := must[client.Result](t)(hold.Settle(t.Context(), 9)); res.Remaining != 1 {
 			t.Errorf("%+v, want 1 remaining", res)
@@ -248,12 +248,12 @@ func TestSettleBadRequests(t *testing.T) {
 		{Keys: []string{"k"}, Limits: []client.Limit{tight}, Costs: []int64{1}, UpTo: true},
 		{Keys: []string{"k"}, Limits: []client.Limit{tight}, Costs: []int64{1}, Force: true},
 	} {
-		_, err := c.Estimate(t.Context(), req)
+		_, err := c.TakeEstimate(t.Context(), req)
 		wantClasses(t, "request", err, typed("bad_args"))
 	}
-	_, err := c.Estimate(t.Context(), client.Request{})
+	_, err := c.TakeEstimate(t.Context(), client.Request{})
 	wantClasses(t, "no key", err, typed("bad_keys"))
-	hold := must[*client.Estimate](t)(c.Estimate(t.Context(), client.For("k", tight, 6)))
+	hold := must[*client.Estimate](t)(c.TakeEstimate(t.Context(), client.For("k", tight, 6)))
 	for _, actual := range [][]int64{nil, {1, 2}} {
 		_, err := hold.Settle(t.Context(), actual...)
 		wantClasses(t, "numbers", err, typed("bad_args"))

@@ -106,7 +106,7 @@ func ExampleWithFallback() {
 	fmt.Println(res.Allowed, "by", res.Source)
 	fmt.Println(res.Err)
 	// Output:
-	// true by policy
+	// true by fallback
 	// ratelimit: take "user:42": no connection, nothing was counted (dial tcp 127.0.0.1:1: connect: connection refused)
 }
 
@@ -178,7 +178,7 @@ func ExampleClient_Check() {
 }
 
 // The process starts while no server is reachable, and decides with half of each limit.
-func ExampleLocalLimiter_policies() {
+func ExampleLocalFallback_policies() {
 	build, err := functions.New(functions.WithPolicies( // or call functions.ReadPolicies with the text of a build
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "4/h"}}},
 	))
@@ -186,7 +186,7 @@ func ExampleLocalLimiter_policies() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(0.5, build.Policies()...)))
+	limiter, err := client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(0.5, build.Policies()...)))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -272,13 +272,13 @@ func ExampleClient_Take_upTo() {
 
 // The number of tokens that a language model uses is known only after the call. If it exceeds the
 // units left, later calls are denied until the debt is paid off.
-func ExampleClient_Estimate() {
+func ExampleClient_TakeEstimate() {
 	limiter, stop := newLimiter()
 	defer stop()
 	ctx := context.Background()
 	budget := limits.PerHour(1000)
 	for _, used := range []int64{150, 1100, 50} {
-		hold, err := limiter.Estimate(ctx, client.For("team:7", budget, 200))
+		hold, err := limiter.TakeEstimate(ctx, client.For("team:7", budget, 200))
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -302,12 +302,12 @@ func ExampleClient_Estimate() {
 
 // One estimate is held for a policy and for a quota of the calendar month. What was not used is given
 // back to both.
-func ExampleClient_Estimate_severalKeys() {
+func ExampleClient_TakeEstimate_severalKeys() {
 	limiter, stop := newLimiter(functions.Policy{Name: "tokens", Limits: []functions.PolicyLimit{{Limit: "1000/m"}}})
 	defer stop()
 	ctx := context.Background()
 	const quota = "fixed_window 50000/mo align=clock"
-	hold, err := limiter.Estimate(ctx, client.Request{
+	hold, err := limiter.TakeEstimate(ctx, client.Request{
 		Keys:   []string{"{acme}:ann", "{acme}:quota"},
 		Limits: []client.Limit{"@tokens", quota},
 		Costs:  []int64{800},

@@ -74,9 +74,9 @@ func ExampleLease_Run() {
 }
 
 // While the server is unreachable, each of ten processes allows a tenth of the limit.
-func ExampleLocalLimiter() {
+func ExampleLocalFallback() {
 	addr, stop := server()
-	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalLimiter(0.1)), client.WithTimeout(time.Minute))
+	limiter, err := client.Open("redis://"+addr, client.WithFallback(client.LocalFallback(0.1)), client.WithTimeout(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return

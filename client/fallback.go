@@ -17,7 +17,7 @@ import (
 // Fallback selects the result of a call that takes units (Allow, AllowN, Take) if no
 // server decides. The server may be unreachable, not reply in time, be unable to serve, lack the
 // library, or reject the user. A Fallback is [ReturnError], [FailOpen], [FailClosed] or a
-// [LocalLimiter]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero
+// [LocalFallback]. [WithFallback] sets it for a client, Request.Fallback for one call. The zero
 // value of Request.Fallback means the client's Fallback, which is ReturnError by default.
 //
 // With any Fallback, a call returns an error if its arguments are invalid ([ErrMisconfigured]), for
@@ -34,7 +34,7 @@ import (
 // [slog.Default].
 type Fallback struct {
 	kind  fallbackKind
-	local *localLimits // for localLimiter
+	local *localLimits // for localFallback
 }
 
 type fallbackKind int
@@ -43,19 +43,19 @@ const (
 	returnError fallbackKind = iota + 1
 	failOpen
 	failClosed
-	localLimiter
+	localFallback
 )
 
 var (
 	// ReturnError returns the error, and leaves the choice to the caller.
 	ReturnError = Fallback{kind: returnError}
 
-	// FailOpen allows the call: Result.Allowed is true, Source is "policy", and Err is the
+	// FailOpen allows the call: Result.Allowed is true, Source is "fallback", and Err is the
 	// reason.
 	FailOpen = Fallback{kind: failOpen}
 
 	// FailClosed denies the call: Result.Allowed is false, RetryAfter is 1 s, Source is
-	// "policy", and Err is the reason.
+	// "fallback", and Err is the reason.
 	FailClosed = Fallback{kind: failClosed}
 )
 
@@ -64,7 +64,7 @@ var (
 func WithFallback(f Fallback) Option {
 	return option("WithFallback", f, func(c *config) error {
 		if f.kind == 0 {
-			return errors.New("the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalLimiter")
+			return errors.New("the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalFallback")
 		}
 		if err := f.check(); err != nil {
 			return errors.New(strings.TrimPrefix(err.Error(), "BADARGS "))
@@ -78,7 +78,7 @@ func WithFallback(f Fallback) Option {
 // server is back.
 const retryAfterOutage = time.Second
 
-// fallbacks is the layer that decides if no server can. It decides nothing else. A [LocalLimiter]
+// fallbacks is the layer that decides if no server can. It decides nothing else. A [LocalFallback]
 // admits no more than its share of a limit per process.
 type fallbacks struct {
 	*common
@@ -87,7 +87,7 @@ type fallbacks struct {
 	preset Fallback // the client's Fallback
 	log    *fallbackLog
 
-	// buckets holds the buckets of LocalLimiter. If a dropped bucket is needed again, it starts
+	// buckets holds the buckets of LocalFallback. If a dropped bucket is needed again, it starts
 	// full.
 	buckets table[bucketKey, *rate.Limiter]
 }
@@ -108,7 +108,7 @@ func (f *fallbacks) Take(ctx context.Context, req Request) (Result, error) {
 	if err != nil {
 		return f.replace(ctx, &req, err)
 	}
-	if res.Source == sourceServer && req.Fallback.kind == localLimiter {
+	if res.Source == sourceServer && req.Fallback.kind == localFallback {
 		f.parsed.learn(req.Limits)
 	}
 	return res, nil
@@ -123,7 +123,7 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 	if err := req.check(); err != nil {
 		return Result{}, f.refused(req, err)
 	}
-	if kind == localLimiter {
+	if kind == localFallback {
 		res, unknown := f.local(req, err)
 		if unknown == nil {
 			f.log.decided(ctx, kind, err)
@@ -131,7 +131,7 @@ func (f *fallbacks) replace(ctx context.Context, req *Request, err error) (Resul
 		return res, unknown
 	}
 	f.log.decided(ctx, kind, err)
-	res := Result{Source: sourcePolicy, Err: err, Index: 1}
+	res := Result{Source: sourceFallback, Err: err, Index: 1}
 	if kind == failClosed {
 		res.RetryAfter = retryAfterOutage
 		return res, nil
@@ -153,16 +153,16 @@ func replaceable(ctx context.Context, err error) bool {
 // fallbackLog logs that fallbacks decide. Each kind of fallback has its own line.
 type fallbackLog struct {
 	logger *slog.Logger // nil: slog.Default()
-	lines  [localLimiter + 1]struct {
+	lines  [localFallback + 1]struct {
 		minute throttle.Throttle
 		count  atomic.Int64 // decisions since the last line
 	}
 }
 
 var fallbackTexts = [...]string{
-	failOpen:     "no rate limit applies: no server decides, and FailOpen allows every call",
-	failClosed:   "every call with a rate limit is denied: no server decides, and FailClosed denies",
-	localLimiter: "this process decides on rate limits alone, with its share of each limit",
+	failOpen:      "no rate limit applies: no server decides, and FailOpen allows every call",
+	failClosed:    "every call with a rate limit is denied: no server decides, and FailClosed denies",
+	localFallback: "this process decides on rate limits alone, with its share of each limit",
 }
 
 // decided is called after each decision of a fallback. why is the reason that no server decided.

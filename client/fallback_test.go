@@ -32,10 +32,10 @@ func TestFallback(t *testing.T) {
 	upToNone := upTo
 	upToNone.Costs = []int64{0}
 	open, closed := client.FailOpen, client.FailClosed
-	let := client.Result{Allowed: true, Source: "policy", Index: 1}
+	let := client.Result{Allowed: true, Source: "fallback", Index: 1}
 	letThree := let
 	letThree.Taken = 3
-	deny := client.Result{RetryAfter: time.Second, Source: "policy", Index: 1}
+	deny := client.Result{RetryAfter: time.Second, Source: "fallback", Index: 1}
 	for _, tt := range []struct {
 		name     string
 		client   client.Fallback
@@ -48,7 +48,7 @@ func TestFallback(t *testing.T) {
 		{"an error, said so", client.ReturnError, client.Fallback{}, one, client.Result{}, true},
 		{"open", open, client.Fallback{}, one, let, false},
 		{"open, up to", open, client.Fallback{}, upTo, letThree, false},
-		{"open, up to none", open, client.Fallback{}, upToNone, client.Result{Source: "policy", Index: 1}, false},
+		{"open, up to none", open, client.Fallback{}, upToNone, client.Result{Source: "fallback", Index: 1}, false},
 		{"closed", closed, client.Fallback{}, one, deny, false},
 		{"closed, up to", closed, client.Fallback{}, upTo, deny, false},
 		{"the call's own, open", closed, open, one, let, false},
@@ -84,7 +84,7 @@ func TestFallback(t *testing.T) {
 // A call with invalid arguments returns an error, regardless of the fallback.
 func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 	ctx := t.Context()
-	local := client.LocalLimiter(1)
+	local := client.LocalFallback(1)
 	for _, f := range []client.Fallback{client.FailOpen, client.FailClosed, local} {
 		for reply, class := range map[string]error{
 			"RATELIMIT BADLIMIT no": typed("bad_limit"), "RATELIMIT BADCOST no": typed("bad_cost"), "RATELIMIT BADKEYS no": typed("bad_keys"),
@@ -121,7 +121,7 @@ func TestNobodyIsLetInByARefusedArgument(t *testing.T) {
 			}
 		}
 		policy := client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@p"}, Costs: []int64{0}}
-		if got, err := down.Take(ctx, policy); f != local && (err != nil || got.Source != "policy") {
+		if got, err := down.Take(ctx, policy); f != local && (err != nil || got.Source != "fallback") {
 			t.Errorf("a policy of two keys: %+v, %v", got, err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 	c := newClient(t, &fake{err: redis.ErrPoolTimeout}, client.WithFallback(client.FailOpen))
 	for name, call := range everyCall(t.Context(), c, "k") {
 		err := call()
-		takes := name == "Allow" || name == "AllowN" || strings.HasPrefix(name, "Take") || name == "Wait" || name == "Estimate"
+		takes := name == "Allow" || name == "AllowN" || strings.HasPrefix(name, "Take") || name == "Wait"
 		if takes == (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -165,7 +165,7 @@ func TestNoFallbackOfOtherCalls(t *testing.T) {
 func TestFallbackAfterWaitingForAnother(t *testing.T) {
 	c := newClient(t, &fake{}, client.WithFallback(client.FailOpen), client.WithTimeout(time.Millisecond))
 	got, err := client.TakeAfterWaiting(t.Context(), c, one("k", "5/m"))
-	if err != nil || got.Source != "policy" || !got.Allowed {
+	if err != nil || got.Source != "fallback" || !got.Allowed {
 		t.Errorf("%+v, %v", got, err)
 	}
 	wantClasses(t, "waited", got.Err, client.ErrUnavailable)
@@ -186,7 +186,7 @@ func TestFallbackOfThoseWhoWaitForABatch(t *testing.T) {
 		all.Go(func() { _, _ = c.Allow(impatient, "k", wide) })
 		for range 200 {
 			all.Go(func() {
-				if got, err := c.Allow(context.Background(), "k", wide); err != nil || !got.Allowed || got.Source != "policy" {
+				if got, err := c.Allow(context.Background(), "k", wide); err != nil || !got.Allowed || got.Source != "fallback" {
 					t.Errorf("%+v, %v", got, err)
 				}
 			})
@@ -212,7 +212,7 @@ func testFallbackLogs(t *testing.T) {
 	}{
 		{client.FailOpen, "no rate limit applies: no server decides, and FailOpen allows every call"},
 		{client.FailClosed, "every call with a rate limit is denied: no server decides, and FailClosed denies"},
-		{client.LocalLimiter(1), "this process decides on rate limits alone, with its share of each limit"},
+		{client.LocalFallback(1), "this process decides on rate limits alone, with its share of each limit"},
 	} {
 		for reply, remedy := range map[string]string{
 			"ERR Function not found": "deploy the library with: ratelimit deploy", "NOPERM no": "grant the user the rules", "LOADING": "try again later",

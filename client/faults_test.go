@@ -27,7 +27,7 @@ var modes = map[string]func(ctx context.Context, c *client.Client, key, id strin
 		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Fallback: client.FailOpen})
 	},
 	"local": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
-		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Fallback: client.LocalLimiter(1)})
+		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Fallback: client.LocalFallback(1)})
 	},
 	"closed, up to": func(ctx context.Context, c *client.Client, key, _ string) (client.Result, error) {
 		return c.Take(ctx, client.Request{Keys: []string{key}, Limits: []client.Limit{plenty}, Costs: []int64{1}, UpTo: true, Fallback: client.FailClosed})

@@ -76,6 +76,32 @@ func configure(caller string, opened bool, opts []Option) (*config, error) {
 	return c, nil
 }
 
+// common is what all layers of a Client share.
+type common struct {
+	prefix   string
+	timeout  time.Duration
+	now      func() time.Time // the clock for decisions without a server
+	opened   bool             // the Client was made by Open
+	timers   sharedTimers
+	lifetime *lifetime
+}
+
+func (c *common) keys(given []string) []string {
+	if c.prefix == "" {
+		return given
+	}
+	keys := make([]string, len(given))
+	for i, key := range given {
+		keys[i] = c.prefix + key
+	}
+	return keys
+}
+
+// refused returns the error for a take rejected before sending.
+func (c *common) refused(req *Request, err error) error {
+	return refused("take", c.keys(req.keys("take")), err)
+}
+
 // build returns a Client with its layers in the one order that keeps the bounds of each. A take
 // passes through them from the first to the last; each decides it, or passes it to the next. Other
 // calls, such as a peek, go to the server directly.

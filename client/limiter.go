@@ -11,7 +11,7 @@ import "context"
 //		return client.Result{Allowed: true}, nil
 //	}
 //
-// [WaitOn] and the packages httplimit, httpcall, grpclimit and grpccall accept any Limiter.
+// [WaitFunc] and the packages httplimit, httpcall, grpclimit and grpccall accept any Limiter.
 //
 // A Limiter follows these rules:
 //   - It is safe for concurrent use.
@@ -21,7 +21,7 @@ import "context"
 //     layer gives the copy new slices.
 //
 // If a layer has a method Unwrap() Limiter, the packages above use what the Limiter beneath can do
-// besides Take, as [net/http.ResponseController] does: WaitOn gives back a turn with Refund, and
+// besides Take, as [net/http.ResponseController] does: WaitFunc gives back a turn with Refund, and
 // httplimit checks its limit with Check. A layer can have such a method itself. If there is none, a
 // check finds no fault, and what must be given back or blocked returns an error. A layer that changes
 // requests, for example their keys, has these methods of its own, or no Unwrap: otherwise a refund

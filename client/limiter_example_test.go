@@ -30,7 +30,7 @@ func (l *perTenant) Take(ctx context.Context, req client.Request) (client.Result
 	return res, err
 }
 
-// Unwrap lets httplimit, httpcall, grpclimit and WaitOn use what the Client beneath can do besides Take.
+// Unwrap lets httplimit, httpcall, grpclimit and WaitFunc use what the Client beneath can do besides Take.
 func (l *perTenant) Unwrap() client.Limiter { return l.Limiter }
 
 // A layer adds to what a Client does. The packages httplimit, httpcall, grpclimit and grpccall accept it in place
@@ -59,7 +59,7 @@ func (refusing) Take(context.Context, client.Request) (client.Result, error) {
 
 // download is a function of an application that limits itself.
 func download(ctx context.Context, limiter client.Limiter, user string) error {
-	if err := client.Denied(limiter.Take(ctx, client.For("download:"+user, "5/h"))); err != nil {
+	if err := client.AsError(limiter.Take(ctx, client.For("download:"+user, "5/h"))); err != nil {
 		return err
 	}
 	return nil

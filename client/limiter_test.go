@@ -32,11 +32,11 @@ func (f takes) Take(ctx context.Context, req client.Request) (client.Result, err
 	return f(ctx, req)
 }
 
-// WaitOn waits for any Limiter in order of arrival.
-func TestWaitOnALimiter(t *testing.T) {
+// WaitFunc waits for any Limiter in order of arrival.
+func TestWaitFuncOfALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := time.Now().Add(2 * time.Second)
-		wait := must[func(context.Context, client.Request) error](t)(client.WaitOn(takes(func(context.Context, client.Request) (client.Result, error) {
+		wait := must[func(context.Context, client.Request) error](t)(client.WaitFunc(takes(func(context.Context, client.Request) (client.Result, error) {
 			if left := time.Until(free); left > 0 {
 				return client.Result{RetryAfter: left}, nil
 			}
@@ -61,7 +61,7 @@ func TestWaitOnALimiter(t *testing.T) {
 
 // A turn is given back by the Client beneath a layer. A Limiter without Refund keeps it, and the error
 // says so.
-func TestWaitOnGivesBackATurn(t *testing.T) {
+func TestWaitFuncGivesBackATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		queue := client.For("k", "leaky_bucket 1/m burst=5")
 		must[client.Result](t)(c.Take(t.Context(), queue))
@@ -73,7 +73,7 @@ func TestWaitOnGivesBackATurn(t *testing.T) {
 			{&perTenant{Limiter: c}, "would have to be waited for", 1},
 			{takes(c.Take), "could not be given back (the limiter has no Refund)", 1},
 		} {
-			wait := must[func(context.Context, client.Request) error](t)(client.WaitOn(tt.limiter))
+			wait := must[func(context.Context, client.Request) error](t)(client.WaitFunc(tt.limiter))
 			late := queue
 			late.WaitUntil = time.Now().Add(time.Second)
 			err := wait(t.Context(), late)
@@ -88,21 +88,21 @@ func TestWaitOnGivesBackATurn(t *testing.T) {
 // of a layer reaches its caller, and the next caller is not kept waiting.
 func TestLayersThatFail(t *testing.T) {
 	for want, limiter := range map[string]client.Limiter{
-		"ratelimit: client.WaitOn: the limiter is nil; make one with client.Open or client.New":                          nil,
-		"ratelimit: client.WaitOn: the limiter is a nil *client.Client; make one with client.Open or client.New":         (*client.Client)(nil),
-		"ratelimit: client.WaitOn: the limiter is a nil *client_test.perTenant; make one with client.Open or client.New": (*perTenant)(nil),
+		"ratelimit: client.WaitFunc: the limiter is nil; make one with client.Open or client.New":                          nil,
+		"ratelimit: client.WaitFunc: the limiter is a nil *client.Client; make one with client.Open or client.New":         (*client.Client)(nil),
+		"ratelimit: client.WaitFunc: the limiter is a nil *client_test.perTenant; make one with client.Open or client.New": (*perTenant)(nil),
 	} {
-		wantText(t, second(client.WaitOn(limiter)), want)
+		wantText(t, second(client.WaitFunc(limiter)), want)
 	}
 	closed := newClient(t, &fake{})
 	require(t, closed.Close())
 	layer := &perTenant{Limiter: closed}
 	wantClasses(t, "closed", second(layer.Take(t.Context(), client.For("k", "1/s"))), client.ErrUnavailable)
-	wait := must[func(context.Context, client.Request) error](t)(client.WaitOn(layer))
+	wait := must[func(context.Context, client.Request) error](t)(client.WaitFunc(layer))
 	wantClasses(t, "closed", wait(t.Context(), client.For("k", "1/s")), client.ErrUnavailable)
 
 	panics := true
-	wait = must[func(context.Context, client.Request) error](t)(client.WaitOn(takes(func(context.Context, client.Request) (client.Result, error) {
+	wait = must[func(context.Context, client.Request) error](t)(client.WaitFunc(takes(func(context.Context, client.Request) (client.Result, error) {
 		if panics {
 			panic("of a layer")
 		}
@@ -119,10 +119,23 @@ func TestLayersThatFail(t *testing.T) {
 	panics = false
 	check(t, wait(t.Context(), client.For("k", "1/s")))
 
+	// A layer that ends only with its context keeps its own callers, and nobody behind them, for longer.
+	wait = must[func(context.Context, client.Request) error](t)(client.WaitFunc(takes(func(ctx context.Context, req client.Request) (client.Result, error) {
+		<-ctx.Done()
+		return client.Result{}, ctx.Err()
+	})))
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if err := wait(ctx, client.For("k", "1/s")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a layer that blocks: %v", err)
+		}
+		cancel()
+	}
+
 	// Around itself, a layer has nothing beneath.
 	around := &perTenant{}
 	around.Limiter = around
-	check(t, second(client.WaitOn(around)))
+	check(t, second(client.WaitFunc(around)))
 }
 
 // Each option but WithObserver may be given once.
@@ -137,7 +150,7 @@ func TestOptionsGivenTwice(t *testing.T) {
 	} {
 		wantText(t, second(client.New((&fake{}).client(), opt, opt)), "ratelimit: client.New: "+want)
 	}
-	if err := second(client.New((&fake{}).client(), client.WithFallback(client.FailOpen), client.WithFallback(client.LocalLimiter(0.1)))); err == nil ||
+	if err := second(client.New((&fake{}).client(), client.WithFallback(client.FailOpen), client.WithFallback(client.LocalFallback(0.1)))); err == nil ||
 		!strings.Contains(err.Error(), "WithFallback is given twice") {
 		t.Error(err)
 	}
@@ -165,7 +178,7 @@ func TestLayersInAnyOrder(t *testing.T) {
 			})
 		},
 		func(l client.Limiter) client.Limiter { // waits
-			wait := must[func(context.Context, client.Request) error](t)(client.WaitOn(l))
+			wait := must[func(context.Context, client.Request) error](t)(client.WaitFunc(l))
 			return takes(func(ctx context.Context, req client.Request) (client.Result, error) {
 				req.WaitUntil = time.Now()
 				if err := wait(ctx, req); err == nil {
@@ -263,14 +276,14 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-func TestDenied(t *testing.T) {
+func TestAsError(t *testing.T) {
 	for want, res := range map[string]client.Result{
 		"":                                {Allowed: true},
 		"ratelimit: take: over its limit": {},
 		"ratelimit: take: over its limit; try again in 3s":               {RetryAfter: 3 * time.Second},
 		"ratelimit: take: over its limit, which can never allow as much": {RetryAfter: client.Never},
 	} {
-		err := client.Denied(res, nil)
+		err := client.AsError(res, nil)
 		var e *client.Error
 		switch {
 		case want == "" && err == nil:
@@ -278,7 +291,7 @@ func TestDenied(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := client.Denied(client.Result{}, client.ErrUnavailable); err != client.ErrUnavailable {
+	if err := client.AsError(client.Result{}, client.ErrUnavailable); err != client.ErrUnavailable {
 		t.Error(err)
 	}
 }

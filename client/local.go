@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// LocalLimiter lets this process decide if no server does, with a share of each limit. share is
-// above 0 and at most 1. With the limit "100/m burst=50", LocalLimiter(0.1) admits 10 a minute, and
+// LocalFallback lets this process decide if no server does, with a share of each limit. share is
+// above 0 and at most 1. With the limit "100/m burst=50", LocalFallback(0.1) admits 10 a minute, and
 // 5 at once, per process, so ten processes together admit the whole limit. For every algorithm, the
 // local limiter is a token bucket (golang.org/x/time/rate), one for each key and rate. It is full
 // at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
@@ -36,22 +36,22 @@ import (
 //	...
 //	policies, err := functions.ReadPolicies(build)
 //	...
-//	limiter, err := client.Open(url, client.WithFallback(client.LocalLimiter(0.1, policies...)))
+//	limiter, err := client.Open(url, client.WithFallback(client.LocalFallback(0.1, policies...)))
 //
 // Result.Source is "local".
-func LocalLimiter(share float64, policies ...functions.Policy) Fallback {
+func LocalFallback(share float64, policies ...functions.Policy) Fallback {
 	local := &localLimits{share: share, given: map[Limit][]parsedKey{}}
 	for _, policy := range policies {
 		keys, err := readPolicy(policy)
 		if err != nil {
-			local.err = cmp.Or(local.err, fmt.Errorf("BADARGS LocalLimiter: policy %q: %w", policy.Name, err))
+			local.err = cmp.Or(local.err, fmt.Errorf("BADARGS LocalFallback: policy %q: %w", policy.Name, err))
 		}
 		local.given["@"+Limit(policy.Name)] = keys
 	}
-	return Fallback{kind: localLimiter, local: local}
+	return Fallback{kind: localFallback, local: local}
 }
 
-// localLimits holds the arguments of a LocalLimiter.
+// localLimits holds the arguments of a LocalFallback.
 type localLimits struct {
 	share float64
 	given map[Limit][]parsedKey // policies
@@ -60,10 +60,10 @@ type localLimits struct {
 
 func (f Fallback) check() error {
 	switch {
-	case f.kind != localLimiter:
+	case f.kind != localFallback:
 		return nil
 	case !(f.local.share > 0 && f.local.share <= 1):
-		return fmt.Errorf("BADARGS the share %v of LocalLimiter is not above 0 and up to 1; give one such as 0.1", f.local.share)
+		return fmt.Errorf("BADARGS the share %v of LocalFallback is not above 0 and up to 1; give one such as 0.1", f.local.share)
 	}
 	return f.local.err
 }
@@ -94,7 +94,7 @@ func (f *fallbacks) bucket(at bucketKey) *rate.Limiter {
 // none. why is the reason that no server decided.
 func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	policies := req.Fallback.local.given
-	if len(policies) == 0 && f.preset.kind == localLimiter {
+	if len(policies) == 0 && f.preset.kind == localFallback {
 		policies = f.preset.local.given
 	}
 	known, unknown := f.parsed.keys(req.Limits, policies)
@@ -233,7 +233,7 @@ func limitNotKnown(err error, limit Limit) error {
 		return err
 	}
 	copied := *e
-	why := "no server has told yet what it says; give it to LocalLimiter"
+	why := "no server has told yet what it says; give it to LocalFallback"
 	if !strings.HasPrefix(string(limit), "@") {
 		_, unread := readLimit(string(limit))
 		why = "it cannot be read"

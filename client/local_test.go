@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// alone returns a client whose LocalLimiter uses half of each limit in reqs. The client learned
+// alone returns a client whose LocalFallback uses half of each limit in reqs. The client learned
 // these limits from a server that is gone now. The client's clock is stopped until advance is
 // called.
 func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func(time.Duration)) {
@@ -24,7 +24,7 @@ func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func
 	)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	now := noon
-	c = open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalLimiter(0.5)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
+	c = open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalFallback(0.5)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
 	for _, req := range reqs {
 		if res := must[client.Result](t)(c.Take(t.Context(), req)); res.Source != "server" || res.Err != nil {
 			t.Fatalf("%+v, with a server", res)
@@ -53,7 +53,7 @@ func wantLocal(t *testing.T, name string, c *client.Client, req client.Request, 
 
 // A single process admits its share of each limit, separately for each key, and returns what a
 // server would return for that share.
-func TestLocalLimiter(t *testing.T) {
+func TestLocalFallback(t *testing.T) {
 	const limit = "10/s burst=20" // half of it: 5 a second, 10 at once
 	upTo := one("up", limit, 7)
 	upTo.UpTo = true
@@ -89,8 +89,8 @@ func TestLocalLimiter(t *testing.T) {
 	wantLocal(t, "half a token is one", c, one("few", "1/m"), client.Result{Allowed: true, Limit: 1, ResetAfter: 2 * time.Minute, Index: 1})
 }
 
-// A LocalLimiter charges either all keys of a call or none. A shadow policy never denies a call.
-func TestLocalLimiterOfSeveralKeys(t *testing.T) {
+// A LocalFallback charges either all keys of a call or none. A shadow policy never denies a call.
+func TestLocalFallbackOfSeveralKeys(t *testing.T) {
 	calc := client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"@calc"}}
 	both := client.Request{Keys: []string{"{x}t", "{x}c"}, Limits: []client.Limit{"@try", "4/s"}}
 	try := one("{x}t", "@try", 100)
@@ -114,21 +114,21 @@ func TestLocalLimiterOfSeveralKeys(t *testing.T) {
 }
 
 // The local limiter does not decide on a policy that it has learned neither from a server nor from
-// LocalLimiter, or on a limit that cannot be parsed. The call returns the error.
-func TestLocalLimiterOfUnknownLimits(t *testing.T) {
+// LocalFallback, or on a limit that cannot be parsed. The call returns the error.
+func TestLocalFallbackOfUnknownLimits(t *testing.T) {
 	c, _ := alone(t)
 	_, err := c.Allow(t.Context(), "k", "5/x")
 	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "5/x": it cannot be read: "x" is not a period such as 1s, 5m or 30d, of at most 36500d`) {
 		t.Error(err)
 	}
 	_, err = c.Allow(t.Context(), "k", "@try")
-	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "@try": no server has told yet what it says; give it to LocalLimiter`) {
+	if err == nil || !strings.HasSuffix(err.Error(), `; and no local limiter stands in for the limit "@try": no server has told yet what it says; give it to LocalFallback`) {
 		t.Error(err)
 	}
 	wantClasses(t, "unknown", err, client.ErrUnavailable)
 	req := one("k", "5/m")
 	for _, share := range []float64{-1, 0, 1.01} {
-		req.Fallback = client.LocalLimiter(share)
+		req.Fallback = client.LocalFallback(share)
 		_, err := c.Take(t.Context(), req)
 		wantClasses(t, fmt.Sprint("a share of ", share), err, typed("bad_args"))
 	}
@@ -137,7 +137,7 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(tooOldForLimits(t, build.Text())))
 	p := startProxy(t, server.Addr())
-	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow))
+	old := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalFallback(1)), client.WithTimeout(slow))
 	must[client.Result](t)(old.Allow(t.Context(), "k", "@five"))
 	eventually(t, "it is asked for", func() bool { return p.seen() == 2 })
 	require(t, server.Close())
@@ -149,12 +149,12 @@ func TestLocalLimiterOfUnknownLimits(t *testing.T) {
 
 // The client fetches a policy from a server after the first decision on it, and again once a minute
 // has passed, because the policy may have changed.
-func TestLocalLimiterLearnsAnew(t *testing.T) {
+func TestLocalFallbackLearnsAnew(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "five", Limits: []functions.PolicyLimit{{Limit: "5/m"}}})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	p := startProxy(t, server.Addr())
 	now := noon
-	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalLimiter(1)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
+	c := open(t, "redis://"+p.addr(), client.WithFallback(client.LocalFallback(1)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
 	for minute := range 2 {
 		for i := range 5 {
 			must[client.Result](t)(c.Allow(t.Context(), "k", "@five"))
@@ -172,20 +172,20 @@ func TestLocalLimiterLearnsAnew(t *testing.T) {
 
 // If the wait for a unit of a slow limit exceeds the longest time.Duration, RetryAfter is that
 // duration.
-func TestLocalLimiterOfASlowLimit(t *testing.T) {
+func TestLocalFallbackOfASlowLimit(t *testing.T) {
 	const limit = "1/36500d"
 	c, advance := alone(t, one("k", limit))
 	must[client.Result](t)(c.Take(t.Context(), one("k", limit)))
 	wantLocal(t, "the second", c, one("k", limit), client.Result{Limit: 1, RetryAfter: 73000 * 24 * time.Hour, ResetAfter: 73000 * 24 * time.Hour, Index: 1})
 	slow := one("l", limit)
-	slow.Fallback = client.LocalLimiter(0.01)
+	slow.Fallback = client.LocalFallback(0.01)
 	must[client.Result](t)(c.Take(t.Context(), slow))
 	advance(time.Millisecond)
 	wantLocal(t, "beyond what a time.Duration holds", c, slow, client.Result{Limit: 1, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64, Index: 1})
 }
 
 // A monthly quota refills within 31 days, the longest month. Waits are rounded up.
-func TestLocalLimiterOfAMonth(t *testing.T) {
+func TestLocalFallbackOfAMonth(t *testing.T) {
 	const limit = "fixed_window 62/mo align=clock zone=+05:30"
 	c, advance := alone(t, one("k", limit))
 	wantLocal(t, "half the quota", c, one("k", limit, 31), client.Result{Allowed: true, Limit: 31, ResetAfter: 31 * 24 * time.Hour, Index: 1})
@@ -194,7 +194,7 @@ func TestLocalLimiterOfAMonth(t *testing.T) {
 }
 
 // With Each, a local limiter returns a separate result for each key.
-func TestLocalLimiterEach(t *testing.T) {
+func TestLocalFallbackEach(t *testing.T) {
 	req := client.Request{Keys: []string{"{x}a", "{x}t", "{x}b"}, Limits: []client.Limit{"4/s", "@try", "8/s, 16/m"}}
 	c, _ := alone(t, req)
 	req.Each = true
@@ -221,7 +221,7 @@ func TestLocalLimiterEach(t *testing.T) {
 }
 
 // Without a server, a limit with a count of 0 still allows nothing.
-func TestLocalLimiterOfNothing(t *testing.T) {
+func TestLocalFallbackOfNothing(t *testing.T) {
 	c, advance := alone(t, one("k", "0/m"), client.Request{Keys: []string{"{x}a", "{x}b"}, Limits: []client.Limit{"8/s", "fixed_window 0/h"}})
 	never := client.Result{RetryAfter: client.Never, Index: 1}
 	wantLocal(t, "one", c, one("k", "0/m"), never)
@@ -235,9 +235,9 @@ func TestLocalLimiterOfNothing(t *testing.T) {
 }
 
 // Even if no server has ever replied, a client decides on limits such as "4/m" and on the policies
-// of LocalLimiter. Once a server has reported a policy, the server's limits apply instead of those of
-// LocalLimiter.
-func TestLocalLimiterWithoutAServerEver(t *testing.T) {
+// of LocalFallback. Once a server has reported a policy, the server's limits apply instead of those of
+// LocalFallback.
+func TestLocalFallbackWithoutAServerEver(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "free", Limits: []functions.PolicyLimit{{Limit: "2/m"}}},
 		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "4/m"}, {Key: "b", Limit: "fixed_window 8/mo align=clock"}}},
@@ -246,7 +246,7 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	)))
 	deployed := must[[]functions.Policy](t)(functions.ReadPolicies(build.Text()))
 	now := noon
-	opts := []client.Option{client.WithFallback(client.LocalLimiter(0.5, deployed...)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now })}
+	opts := []client.Option{client.WithFallback(client.LocalFallback(0.5, deployed...)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now })}
 	c := open(t, "redis://127.0.0.1:1", opts...)
 	wantLocal(t, "written", c, one("k", "4/m"), client.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Second, Index: 1})
 	wantLocal(t, "a policy", c, one("p", "@free"), client.Result{Allowed: true, Limit: 1, ResetAfter: time.Minute, Index: 1})
@@ -266,6 +266,6 @@ func TestLocalLimiterWithoutAServerEver(t *testing.T) {
 	require(t, server.Close())
 	wantLocal(t, "what the server said", c, one("k", "@free"), client.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 6 * time.Second, Index: 1})
 
-	_, err = client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalLimiter(1, functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}})))
-	wantText(t, err, `ratelimit: client.Open: LocalLimiter: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
+	_, err = client.Open("redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(1, functions.Policy{Name: "x", Limits: []functions.PolicyLimit{{Limit: "5/x"}}})))
+	wantText(t, err, `ratelimit: client.Open: LocalFallback: policy "x": the limit "5/x": "x" is not a period such as 1s, 5m or 30d, of at most 36500d`)
 }

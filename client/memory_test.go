@@ -291,7 +291,7 @@ func TestTablesAreBounded(t *testing.T) {
 	}
 	client.Learn(c, "10/s")
 	at = at.Add(time.Minute)
-	f.err, fallback = redis.ErrPoolTimeout, client.LocalLimiter(1)
+	f.err, fallback = redis.ErrPoolTimeout, client.LocalFallback(1)
 	ask(2*most, "local:")
 	if n := client.Kept(c).Buckets; n != most {
 		t.Errorf("%d buckets are kept, want %d", n, most)

@@ -40,7 +40,7 @@ type Observer struct {
 // contain addresses or names of users. The text of Err contains keys, so use it only in logs. For a
 // label, use ErrorType.
 type Observation struct {
-	Operation string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
+	Op string // the operation as in [Error].Op: "take" (Allow, AllowN, Take), "peek", "acquire" and so on
 
 	// Policy is the name of the policy that the call used, without @. The names of several policies
 	// are separated by commas, each name once. Policy is "" if the call makes no decision or uses
@@ -107,7 +107,7 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	if o.call == nil {
 		return
 	}
-	seen := Observation{Operation: operation, Began: began, Duration: time.Since(began), Outcome: outcomeDenied, Err: *err}
+	seen := Observation{Op: operation, Began: began, Duration: time.Since(began), Outcome: outcomeDenied, Err: *err}
 	switch {
 	case res != nil:
 		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)

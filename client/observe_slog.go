@@ -62,7 +62,7 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs = append(attrs, slog.String("operation", o.Operation), slog.String("outcome", o.Outcome),
+	attrs = append(attrs, slog.String("operation", o.Op), slog.String("outcome", o.Outcome),
 		slog.String("source", cmp.Or(o.Source, "none")), slog.Duration("duration", o.Duration))
 	if o.Policy != "" {
 		attrs = append(attrs, slog.String("policy", o.Policy))

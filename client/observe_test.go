@@ -113,7 +113,7 @@ func TestObserverHearsOfEveryCall(t *testing.T) {
 					t.Fatalf("told of %d calls, want 1: %+v", len(h.calls), h.calls)
 				}
 				got := h.calls[0]
-				want := client.Observation{Operation: tt.operation, Outcome: tt.outcome, Source: "server"}
+				want := client.Observation{Op: tt.operation, Outcome: tt.outcome, Source: "server"}
 				kind := ""
 				if fails {
 					want.Outcome, want.Source, want.Err, kind = "error", "", err, "no_permission"
@@ -148,10 +148,10 @@ func TestObserverHearsOfRefusedCalls(t *testing.T) {
 			return c.Wait(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"@api"}, Force: true})
 		},
 		"Hold": func(ctx context.Context, c *client.Client) error {
-			return second(c.Estimate(ctx, client.For("k", perDay, -1)))
+			return second(c.TakeEstimate(ctx, client.For("k", perDay, -1)))
 		},
 		"Hold {}": func(ctx context.Context, c *client.Client) error {
-			return second(c.Estimate(ctx, client.For("{}k", perDay, 1)))
+			return second(c.TakeEstimate(ctx, client.For("{}k", perDay, 1)))
 		},
 		"Take": func(ctx context.Context, c *client.Client) error {
 			return second(c.Take(ctx, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"UPTO"}}))
@@ -222,7 +222,7 @@ func TestObserverHearsOfWaits(t *testing.T) {
 		if err := c.Wait(short, client.For("k", "1/m")); !asLimited(err, &limited) {
 			t.Error(err)
 		}
-		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != "denied" || calls[0].Source != "memory" || calls[0].Operation != "take" || calls[0].Err != nil {
+		if calls := h.since(); len(calls) != 1 || calls[0].Outcome != "denied" || calls[0].Source != "memory" || calls[0].Op != "take" || calls[0].Err != nil {
 			t.Errorf("refused in the queue: %+v", calls)
 		}
 		ending, end := context.WithCancel(t.Context())
@@ -288,8 +288,8 @@ func TestObserverWithoutDecision(t *testing.T) {
 		source   string
 	}{
 		{client.ReturnError, "error", ""},
-		{client.FailOpen, "allowed", "policy"},
-		{client.FailClosed, "denied", "policy"},
+		{client.FailOpen, "allowed", "fallback"},
+		{client.FailClosed, "denied", "fallback"},
 	} {
 		h, rdb := &heard{}, &fake{err: redis.ErrPoolTimeout}
 		c := newClient(t, rdb, client.WithFallback(tt.fallback), client.WithObserver(h.observer()))
@@ -392,19 +392,19 @@ func testLogTo(t *testing.T) {
 		text.Reset()
 		return found
 	}
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed"})
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "error", Err: context.Canceled, ErrorType: "canceled"})
+	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "allowed"})
+	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "error", Err: context.Canceled, ErrorType: "canceled"})
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing at the level Info", got)
 	}
 	// The client itself logs the decisions of a fallback, once a minute.
 	for _, outcome := range []string{"allowed", "denied"} {
-		o.Call(t.Context(), client.Observation{Operation: "take", Outcome: outcome, Source: "policy", Err: io.EOF})
+		o.Call(t.Context(), client.Observation{Op: "take", Outcome: outcome, Source: "fallback", Err: io.EOF})
 	}
 	if got := lines(); got != nil {
 		t.Errorf("%v, want nothing about a fallback", got)
 	}
-	failed := client.Observation{Operation: "take", Outcome: "error", Err: io.EOF}
+	failed := client.Observation{Op: "take", Outcome: "error", Err: io.EOF}
 	for range 3 {
 		o.Call(t.Context(), failed)
 	}
@@ -418,7 +418,7 @@ func testLogTo(t *testing.T) {
 		t.Errorf("%v, want a warning that tells of 2 more", got)
 	}
 	// An ErrMisconfigured is logged separately, whatever else was logged.
-	wrong := client.Observation{Operation: "take", Outcome: "misconfigured", Err: client.ErrMisconfigured}
+	wrong := client.Observation{Op: "take", Outcome: "misconfigured", Err: client.ErrMisconfigured}
 	for range 2 {
 		o.Call(t.Context(), wrong)
 	}
@@ -434,7 +434,7 @@ func testLogTo(t *testing.T) {
 	}
 
 	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Call(t.Context(), client.Observation{Operation: "take", Outcome: "denied", Duration: time.Second, Policy: "api"})
+	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "denied", Duration: time.Second, Policy: "api"})
 	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" {
 		t.Errorf("%v, want the denial at the level Debug", got)
 	}

@@ -22,7 +22,7 @@ import (
 // Override takes effect immediately in this client. Other clients may still spend units of a batch
 // ([WithBatches]) for up to the ttl of the batches, and may repeat a remembered denial for up to
 // the time given to [WithDenialMemory]. When an override expires, the same applies to all clients.
-// A [LocalLimiter] ignores overrides.
+// A [LocalFallback] ignores overrides.
 func (c *Client) Override(ctx context.Context, limit Limit, d time.Duration, keys ...string) error {
 	defer c.forget(keys)
 	keys = c.keys(keys)

@@ -19,7 +19,7 @@ const (
 	// limit is dropped.
 	mostParsed = 1000
 
-	// refreshAfter is the age at which a limit for LocalLimiter is fetched again, because its
+	// refreshAfter is the age at which a limit for LocalFallback is fetched again, because its
 	// policy may have been redeployed.
 	refreshAfter = time.Minute
 )

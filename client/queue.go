@@ -272,7 +272,7 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 			return Result{}, t.refuse(res, both(outlasts(ctx, res.RetryAfter), reason))
 		}
 		most := res.Limit
-		if len(t.keys) > 1 || res.Err != nil { // res.Limit is the limit of only one of several keys, or a LocalLimiter's share
+		if len(t.keys) > 1 || res.Err != nil { // res.Limit is the limit of only one of several keys, or a LocalFallback's share
 			most = 0
 		}
 		in.queues.rest(w, now.Add(pause), most)

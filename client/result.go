@@ -61,8 +61,8 @@ type Result struct {
 	//   - "server": a server, for this call or, with [WithBatches], for a request shared with other calls
 	//   - "batch": this process, from units that a server had charged ([WithBatches])
 	//   - "memory": this process, because a server has just denied the key ([WithDenialMemory])
-	//   - "local": this process, because no server decided ([LocalLimiter])
-	//   - "policy": [FailOpen] or [FailClosed], because no server decided
+	//   - "local": this process, because no server decided ([LocalFallback])
+	//   - "fallback": [FailOpen] or [FailClosed], because no server decided
 	//
 	// It is "" if the call returned an error.
 	Source string
@@ -95,20 +95,20 @@ type Result struct {
 }
 
 const (
-	sourceServer = "server"
-	sourceBatch  = "batch"
-	sourceMemory = "memory"
-	sourceLocal  = "local"
-	sourcePolicy = "policy"
+	sourceServer   = "server"
+	sourceBatch    = "batch"
+	sourceMemory   = "memory"
+	sourceLocal    = "local"
+	sourceFallback = "fallback"
 )
 
-// Denied returns an error if a call was denied or had no decision, for code that handles only errors:
+// AsError returns an error if a call was denied or had no decision, for code that handles only errors:
 //
-//	if err := client.Denied(limiter.Allow(ctx, "user:42", "100/m")); err != nil {
+//	if err := client.AsError(limiter.Allow(ctx, "user:42", "100/m")); err != nil {
 //
 // The error for a denial is an [*Error] with RetryAfter, and errors.Is matches it against
 // [ErrLimited]. The error of a call without a decision is returned as it is.
-func Denied(res Result, err error) error {
+func AsError(res Result, err error) error {
 	if err != nil || res.Allowed {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 //	Take     converts a request into a call, and its reply into a result
 //	do       sets the deadline, and sends the call again if that is safe (again.go)
 //	through  skips a server that does not reply (breaker.go)
-//	send     sends the call alone or with others (shared.go)
+//	send     sends the call alone or with others (shared.go), and follows redirections (redirect.go)
 //
 // All these functions run in the goroutine of the call.
 type server struct {

@@ -103,30 +103,11 @@ func (s *server) send(ctx *bounded, gate, node *breaker, call *call) {
 	}
 }
 
-// reload makes a cluster client rediscover its nodes, in the background and at most five times a
-// second.
-func (s *server) reload(ctx context.Context) {
-	if cluster, ok := s.rdb.(interface{ ReloadState(context.Context) }); ok {
-		cluster.ReloadState(ctx)
-	}
-}
-
 // sharesWith reports whether a call to node may share a round trip with other calls. A call that
 // probes a node whose breaker is open is sent alone. So are calls whose node is not known yet: if
 // they shared a round trip, one unreachable node would delay the calls to other nodes.
 func (s *server) sharesWith(node *breaker) bool {
 	return node != nil && !node.open.Load() && (s.breakers.node == nil || node != s.breakers.first)
-}
-
-// elsewhere reports whether err means that a cluster node did not execute a call because another
-// node has its keys. The cluster client finds that node if the call is sent separately.
-func (s *server) elsewhere(err error) bool {
-	if err == nil || s.breakers.node == nil {
-		return false
-	}
-	_, moved := redis.IsMovedError(err)
-	_, ask := redis.IsAskError(err)
-	return moved || ask || redis.IsReadOnlyError(err) || errors.Is(err, redis.ErrClosed)
 }
 
 // await waits for the reply to cmd, which is in t.

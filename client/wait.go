@@ -26,14 +26,14 @@ type waits struct {
 	turns     turns  // their turns under a leaky_bucket
 }
 
-// WaitOn returns a function that waits until limiter allows a request, as [Client.Wait] does. Callers of
+// WaitFunc returns a function that waits until limiter allows a request, as [Client.Wait] does. Callers of
 // the function with the same keys and limits are served in order of arrival. If limiter is a [*Client],
 // they are in the order of its Wait. Closing the Client beneath limiter ends the waits. If a turn in the
 // queue of a leaky_bucket cannot be given back, because no layer has a method Refund(context.Context,
 // Request) (Result, error), the error says so.
-func WaitOn(limiter Limiter) (wait func(ctx context.Context, req Request) error, err error) {
+func WaitFunc(limiter Limiter) (wait func(ctx context.Context, req Request) error, err error) {
 	if err := layer.Given(limiter); err != nil {
-		return nil, fmt.Errorf("ratelimit: client.WaitOn: %w", err)
+		return nil, fmt.Errorf("ratelimit: client.WaitFunc: %w", err)
 	}
 	if c, ok := limiter.(*Client); ok {
 		return c.Wait, nil

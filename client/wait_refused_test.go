@@ -184,11 +184,11 @@ func TestWaitForTooMuchInTheQueue(t *testing.T) {
 	})
 }
 
-// A LocalLimiter has only a share of the limit. A caller that needs more units than this share
+// A LocalFallback has only a share of the limit. A caller that needs more units than this share
 // waits too, because the server may be back when its turn comes.
 func TestWaitBehindALocalDenial(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
-		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
+		c := v.client(t, client.WithFallback(client.LocalFallback(0.1)))
 		const limit = "10/m burst=100"
 		must[client.Result](t)(c.Allow(t.Context(), "k", limit))
 		synctest.Wait() // the client fetches the limit
@@ -212,11 +212,11 @@ func TestWaitBehindALocalDenial(t *testing.T) {
 	})
 }
 
-// A caller that needs more units than the share of a LocalLimiter waits for the server. Only what is
+// A caller that needs more units than the share of a LocalFallback waits for the server. Only what is
 // above the capacity of the whole limit is never allowed.
 func TestWaitForMoreThanALocalShare(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
-		c := v.client(t, client.WithFallback(client.LocalLimiter(0.1)))
+		c := v.client(t, client.WithFallback(client.LocalFallback(0.1)))
 		v.refuse = func(_ string, n int) (error, error) {
 			if n <= 3 {
 				return answered("LOADING"), nil

@@ -272,7 +272,7 @@ func losing(n int) func(string, int) (error, error) {
 // If a fallback denies a call whose reply was lost, the caller is charged at most once, and the
 // error says that it may have been charged.
 func TestWaitLosesAReplyAndIsDenied(t *testing.T) {
-	for name, fallback := range map[string]client.Fallback{"FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(0.2)} {
+	for name, fallback := range map[string]client.Fallback{"FailClosed": client.FailClosed, "LocalFallback": client.LocalFallback(0.2)} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *virtual, plain *client.Client) {
 				ctx := t.Context()

@@ -3,6 +3,7 @@ package combinations
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
@@ -29,16 +30,22 @@ func (w *world) exact(was *model.Model, c model.Call, x *execution) {
 			return
 		}
 	}
-	if allowed == 0 && retry > 0 {
+	lends := lends(c)
+	if allowed == 0 && retry > 0 && !lends { // a pool may be in debt
 		w.longest(c, retry)
 	}
 	switch {
-	case !single:
+	case !single || lends && w.clockBack: // a state that is impossible for a guaranteed call can be possible for a loan
 	case allowed > 0 && c.Verb == model.Take && w.chargesAll(c) && remaining < model.MaxCount:
 		w.remaining(c, remaining)
 	case allowed == 0 && retry > 0:
 		w.retry(c, retry)
 	}
+}
+
+// lends reports whether a call has a guarantee and a pool.
+func lends(c model.Call) bool {
+	return c.Borrow || slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Borrow })
 }
 
 // chargesAll reports whether an allowed call has written every key.

@@ -59,7 +59,7 @@ func (s *scenario) blockedNow(req client.Request) bool {
 func (s *scenario) hold(ctx context.Context, st *step, req client.Request) {
 	c := s.clients[st.client]
 	id, ctx := s.call(ctx)
-	h, err := c.Estimate(ctx, req)
+	h, err := c.TakeEstimate(ctx, req)
 	o := outcome{id: id, err: err}
 	if err == nil {
 		o.res = h.Result
@@ -128,7 +128,7 @@ func (s *scenario) corrections(st *step, h *handle, c *charge.Charge) {
 	switch {
 	case err == nil && n == 0 && st.actual > 0 && len(more.moved) > 0:
 		s.broke("nobody is denied who was charged", "More returns 0, and the server took %v", more.moved)
-	case err == nil && n > 0 && more.delivered == nil && s.plan.Fallback != "local": // a LocalLimiter charges in the client
+	case err == nil && n > 0 && more.delivered == nil && s.plan.Fallback != "local": // a LocalFallback charges in the client
 		s.broke("More is true", "More returns %d, and no server charged it", n)
 	case err != nil && !unknown(err) && len(more.moved) > 0:
 		s.broke("an error changes nothing", "More: %v, and the server took %v", err, more.moved)

@@ -36,7 +36,7 @@ func (s *scenario) judgeLease(st *step, id int64, op string, res client.Result, 
 		granted = granted || x.Verb == model.Acquire && x.reason == "" && x.reply[0] == int64(1) && (len(x.reply) < 9 || x.reply[6] == int64(1))
 	}
 	s.mu.Unlock()
-	if len(seen) != n || seen[0].Operation != op {
+	if len(seen) != n || seen[0].Op != op {
 		s.broke("each call is observed once", "%d calls of %s, observed %+v", n, op, seen)
 	}
 	left, held := s.heldNow(st.keys[0])[st.lease]

@@ -124,7 +124,7 @@ func (s *scenario) judge(st *step, id int64, req client.Request, all []outcome) 
 		s.broke("Source is true", "%+v without a reply", o.res)
 	case (o.res.Source == "memory" || o.res.Source == "batch") && a.executed > 0:
 		s.broke("Source is true", "%+v after %d commands", o.res, a.executed)
-	case (o.res.Source == "local" || o.res.Source == "policy") && (x != nil || o.res.Err == nil):
+	case (o.res.Source == "local" || o.res.Source == "fallback") && (x != nil || o.res.Err == nil):
 		s.broke("Source is true", "%+v, but the server replied %v", o.res, x)
 	case o.res.Source == "server" && !s.plan.Batches:
 		if got, want := o.res.Allowed, x.reply[0].(int64) > 0; got != want {
@@ -203,12 +203,12 @@ func (s *scenario) balance(st *step, req client.Request, a account, told func(i 
 			if most := costOf(req, i); took > most {
 				s.broke("ONCE moves units once", "%s: %d units were taken, %d asked", key, took, most)
 			}
-			if !a.repeated && !req.Force && !shadow[i] && took < c.sure/int64(callers) {
+			if !a.repeated && !req.Force && !st.lends() && !shadow[i] && took < c.sure/int64(callers) {
 				s.broke("units on the server = units reported as taken", "%s: callers were told of %d units, the server took %d", key, c.sure, took)
 			}
 		case took > c.most:
 			s.broke("units on the server = units reported as taken", "%s: callers were told of at most %d units, the server took %d", key, c.most, took)
-		case took < c.sure && !req.Force && !shadow[i]:
+		case took < c.sure && !req.Force && !st.lends() && !shadow[i]:
 			s.broke("units on the server = units reported as taken", "%s: callers were told of %d units, the server took %d", key, c.sure, took)
 		}
 	}
@@ -225,7 +225,7 @@ func (s *scenario) observed(st *step, id int64, op string, all []outcome) {
 	}
 	for _, o := range all {
 		i := slices.IndexFunc(seen, func(x observation) bool {
-			return x.Operation == op && (o.err != nil || x.Source == o.res.Source) && errors.Is(x.Err, errorOf(o)) &&
+			return x.Op == op && (o.err != nil || x.Source == o.res.Source) && errors.Is(x.Err, errorOf(o)) &&
 				(x.Outcome == "allowed") == (o.err == nil && o.res.Allowed)
 		})
 		if i < 0 {
@@ -288,7 +288,7 @@ func (s *scenario) judgeCount(st *step, id int64, op string, err error) {
 	s.mu.Lock()
 	seen := s.seen[id]
 	s.mu.Unlock()
-	if len(seen) != 1 || seen[0].Operation != op || !errors.Is(seen[0].Err, err) {
+	if len(seen) != 1 || seen[0].Op != op || !errors.Is(seen[0].Err, err) {
 		s.broke("each call is observed once", "%s %v: observed %+v", op, err, seen)
 	}
 	switch {
@@ -311,7 +311,7 @@ func (s *scenario) judgeBad(st *step, id int64, op string, err error) {
 	if err == nil || a.executed > 0 {
 		s.broke("bad input changes nothing", "%s with %q and cost %v: %v, %d commands were executed", st.verb, st.keys, st.costs, err, a.executed)
 	}
-	if len(seen) != 1 || seen[0].Operation != op || !errors.Is(seen[0].Err, err) {
+	if len(seen) != 1 || seen[0].Op != op || !errors.Is(seen[0].Err, err) {
 		s.broke("each call is observed once", "%s with bad input, %v: observed %+v", st.verb, err, seen)
 	}
 }

@@ -52,7 +52,7 @@ const slowest = 50 * time.Millisecond
 // remembered is how long a client remembers a denial.
 const remembered = 500 * time.Millisecond
 
-// localShare is the share of each limit that a LocalLimiter admits.
+// localShare is the share of each limit that a LocalFallback admits.
 const localShare = 0.5
 
 // run runs a plan, and returns the first broken invariant, or nil. hit is called after each step.
@@ -123,7 +123,7 @@ func (s *scenario) open(i int) {
 	case "closed":
 		opts = append(opts, client.WithFallback(client.FailClosed))
 	case "local":
-		opts = append(opts, client.WithFallback(client.LocalLimiter(localShare)))
+		opts = append(opts, client.WithFallback(client.LocalFallback(localShare)))
 	}
 	c, err := client.New(rdb, opts...)
 	must(err)
@@ -216,7 +216,7 @@ func (s *scenario) step(st *step) {
 	}
 	for name, on := range map[string]bool{
 		"batches": s.plan.Batches, "denial memory": s.plan.Memory, "FailOpen": s.plan.Fallback == "open",
-		"FailClosed": s.plan.Fallback == "closed", "LocalLimiter": s.plan.Fallback == "local", "prefix": s.plan.Prefix != "",
+		"FailClosed": s.plan.Fallback == "closed", "LocalFallback": s.plan.Fallback == "local", "prefix": s.plan.Prefix != "",
 		"crowd": st.crowd > 0,
 	} {
 		if on {

@@ -208,7 +208,7 @@ func (w *world) remember(c model.Call, x *execution) {
 		if len(x.reply) > 0 && x.reply[0] == int64(0) {
 			w.denied[key] = denial{w.executed, x.at}
 		}
-		if c.Force && x.moved[key] != 0 {
+		if (c.Force || lends(c)) && x.moved[key] != 0 {
 			w.forced[key] = true
 		}
 		if c.Verb == model.Take || c.Verb == model.Refund {

@@ -22,7 +22,7 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 	s.mu.Unlock()
 	free := 0 // callers that a fallback allowed
 	for _, x := range seen {
-		if x.Operation == model.Take && x.Outcome == "allowed" && (x.Source == "local" || x.Source == "policy") {
+		if x.Op == model.Take && x.Outcome == "allowed" && (x.Source == "local" || x.Source == "fallback") {
 			free++
 		}
 	}
@@ -73,7 +73,7 @@ func (s *scenario) neverFits(req client.Request) bool {
 	if never() {
 		return true
 	}
-	if s.plan.Fallback == "local" { // a LocalLimiter ignores overrides
+	if s.plan.Fallback == "local" { // a LocalFallback ignores overrides
 		m.Do(model.Call{Verb: model.OverrideEnd, Keys: c.Keys})
 		return never()
 	}

@@ -33,8 +33,8 @@ func (c *Charge) Result() client.Result { return (*adapter.Charge)(c).Result() }
 // blocked, nothing is given back. For ctx, see [Charge.More].
 //
 // Refund gives back only what a server charged ([client.Result.Charged]): nothing if a
-// [client.LocalLimiter] allowed the request, except units of More, and nothing to a shadow policy
-// that would have denied the request. If a server charged some of the units and a LocalLimiter
+// [client.LocalFallback] allowed the request, except units of More, and nothing to a shadow policy
+// that would have denied the request. If a server charged some of the units and a LocalFallback
 // allowed the others, those of the server are given back first. If the reply of the server to the
 // request was lost, Refund returns a [client.ErrOutcomeUnknown] and gives nothing back. If the reply
 // to a refund is lost, it returns the same; later calls of Refund return it too, because the units
@@ -49,7 +49,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 // under a shadow policy that would have denied the request, More charges nothing and returns 0. If the
 // library on the server is too old, the error is [client.ErrNotDeployed].
 //
-// If no server decides, a [client.LocalLimiter] charges the units in this process, and any other
+// If no server decides, a [client.LocalFallback] charges the units in this process, and any other
 // [client.Fallback] is ignored: More returns the error. After a [client.ErrOutcomeUnknown], n units
 // may have been charged, and Refund does not give them back.
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
@@ -39,7 +40,7 @@ var ten = grpclimit.WithRequest(func(_ context.Context, _ string, req *client.Re
 // A handler gives back unused units, and charges additional ones, even beyond the limit. The next
 // calls are denied until the additional units are paid off.
 func TestCharge(t *testing.T) {
-	limiter, server := newLimiter(t)
+	limiter, server := grpctest.NewLimiter(t)
 	s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "100/d", acme, ten))
 	limitertest.Check(t, serve(t, s, func(ctx context.Context, c *charge.Charge) {
 		if err := c.Refund(ctx, 11); err == nil {
@@ -54,7 +55,7 @@ func TestCharge(t *testing.T) {
 		}
 	}))
 	err := serve(t, s, func(context.Context, *charge.Charge) { t.Error("a call in debt is served") })
-	checkStatus(t, err, codes.ResourceExhausted, 60*24*time.Hour/100) // until 10 units are available
+	grpctest.CheckStatus(t, err, codes.ResourceExhausted, 60*24*time.Hour/100) // until 10 units are available
 	server.SetTime(noon.Add(60 * 24 * time.Hour / 100))
 	limitertest.Check(t, serve(t, s, func(context.Context, *charge.Charge) {}))
 }
@@ -62,7 +63,7 @@ func TestCharge(t *testing.T) {
 // The handler of a stream corrects the charge of its opening. WithPerMessage charges the messages
 // separately.
 func TestChargeOfStream(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "100/d", acme, ten, grpclimit.WithPerMessage()))
 	limitertest.Check(t, s.Stream(nil, received{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, stream grpc.ServerStream) error {
 		c := charge.Of(stream.Context(), "api")
@@ -80,7 +81,7 @@ func TestChargeOfStream(t *testing.T) {
 // A call that was not charged on a Redis server has no Charge. Each grpclimit.Interceptor has its own
 // Charge.
 func TestChargeOf(t *testing.T) {
-	limiter, server := newLimiter(t)
+	limiter, server := grpctest.NewLimiter(t)
 	other := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "other", "100/d", acme))
 	s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "100/d", acme, ten))
 	must[any](t)(other.Unary(t.Context(), nil, unary, func(ctx context.Context, _ any) (any, error) {

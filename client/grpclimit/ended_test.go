@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
@@ -53,7 +54,7 @@ func (o outer) Context() context.Context { return o.ctx }
 // its caller has given up.
 func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.TestServiceClient) {
 	c := &callers{deciding: make(chan bool, 1000)}
-	peeking, server := newLimiter(t)
+	peeking, server := grpctest.NewLimiter(t)
 	c.peeking = peeking
 	limiter := limitertest.Hooked(t, server, limitertest.Before("ratelimit_take", func(ctx context.Context) {
 		c.deciding <- true
@@ -84,7 +85,7 @@ func startCallers(t *testing.T, fallback client.Fallback) (*callers, testpb.Test
 		c.handled.Add(1)
 		return nil
 	}
-	return c, start(t, &service{}, []grpc.ServerOption{
+	return c, grpctest.Start(t, &grpctest.Service{}, []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(unary, s.Unary, countUnary), grpc.ChainStreamInterceptor(stream, s.Stream, countStream),
 	})
 }
@@ -104,9 +105,9 @@ func TestCallersThatGiveUp(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return exchange(stream)
+		return grpctest.Exchange(stream)
 	}
-	for kind, call := range map[string]func(context.Context, testpb.TestServiceClient) error{"unary": call, "stream": openStream} {
+	for kind, call := range map[string]func(context.Context, testpb.TestServiceClient) error{"unary": grpctest.Call, "stream": openStream} {
 		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(kind+" "+fallbackName, func(t *testing.T) {
 				c, to := startCallers(t, fallback)
@@ -154,7 +155,7 @@ func TestEndedContexts(t *testing.T) {
 	for code, ctx := range endedContexts(t) {
 		for fallbackName, fallback := range limitertest.Fallbacks {
 			t.Run(code.String()+" "+fallbackName, func(t *testing.T) {
-				limiter, _ := newLimiter(t)
+				limiter, _ := grpctest.NewLimiter(t)
 				s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "3/h", grpclimit.Peer(), grpclimit.WithPerMessage(), withFallback(fallback)))
 				handled := 0
 				for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
@@ -206,7 +207,7 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 			{"the key ends", context.Canceled, nothing, ended != codes.Canceled, ended, -1},
 		} {
 			t.Run(ended.String()+" "+tt.name, func(t *testing.T) {
-				limiter, server := newLimiter(t)
+				limiter, server := grpctest.NewLimiter(t)
 				_ = server.Close()
 				var heard []error
 				key := grpclimit.Func("tenant", func(context.Context, string) (string, error) { return "acme", tt.key })
@@ -216,7 +217,7 @@ func TestEndedContextsWithoutDecision(t *testing.T) {
 					t.Error("the handler ran")
 					return nil, nil
 				})
-				checkStatus(t, err, tt.code, tt.after)
+				grpctest.CheckStatus(t, err, tt.code, tt.after)
 				want := tt.key
 				if want == nil {
 					want = client.ErrUnavailable

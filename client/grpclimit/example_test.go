@@ -3,37 +3,17 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
 // exampleLimiter returns a client for a server with the library. The server's clock is stopped.
 var exampleLimiter = limitertest.Example
-
-// exampleService serves the health service as an example, and returns a client for it.
-func exampleService(server *grpc.Server, opts ...grpc.DialOption) (c healthpb.HealthClient, stop func()) {
-	healthpb.RegisterHealthServer(server, health.NewServer())
-	listener := bufconn.Listen(64 << 10)
-	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///shop", append(opts,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
-	if err != nil {
-		panic(err)
-	}
-	return healthpb.NewHealthClient(conn), func() {
-		_ = conn.Close()
-		server.Stop()
-	}
-}
 
 func ExampleNew() {
 	limiter, stop := exampleLimiter()
@@ -47,7 +27,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	c, stopService := exampleService(grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream)))
+	c, stopService := grpctest.Example(grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream)))
 	defer stopService()
 	for range 3 {
 		_, err := c.Check(context.Background(), &healthpb.HealthCheckRequest{})

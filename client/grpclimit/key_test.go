@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 )
 
 const method = "/shop.Orders/List"
@@ -66,7 +67,7 @@ func TestKeys(t *testing.T) {
 		{"no peer", grpclimit.Peer(), t.Context(), "error"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			limiter, _ := newLimiter(t)
+			limiter, _ := grpctest.NewLimiter(t)
 			var asked []string
 			failed := false
 			s := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "1/m", tt.key,

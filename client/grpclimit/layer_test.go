@@ -17,7 +17,7 @@ import (
 type closed struct{}
 
 func (closed) Take(context.Context, client.Request) (client.Result, error) {
-	return client.Result{Source: "policy"}, nil
+	return client.Result{Source: "fallback"}, nil
 }
 
 func TestDenialsOfLayers(t *testing.T) {

@@ -204,7 +204,7 @@ func (s *Interceptor) take(ctx context.Context, method string, req client.Reques
 	case err != nil:
 		s.onError(ctx, method, err)
 		return client.Result{}, s.undecided(ctx, s.refuse, err)
-	case result.Source == "policy":
+	case result.Source == "fallback":
 		s.onError(ctx, method, result.Err)
 		return client.Result{}, s.undecided(ctx, adapter.Refusal(result), result.Err)
 	case result.Allowed:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
 
@@ -25,25 +26,25 @@ func newServer(t testing.TB, limiter *client.Client, limit client.Limit, opts ..
 }
 
 func TestServerUnary(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, newServer(t, limiter, "2/m"))
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, newServer(t, limiter, "2/m"))
 	for range 2 {
-		checkStatus(t, call(t.Context(), c), codes.OK, -1)
+		grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
 	}
-	err := call(t.Context(), c)
-	checkStatus(t, err, codes.ResourceExhausted, 30*time.Second)
+	err := grpctest.Call(t.Context(), c)
+	grpctest.CheckStatus(t, err, codes.ResourceExhausted, 30*time.Second)
 	if got := status.Convert(err).Message(); got != "api: over its limit; try again in 30s" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestServerNeverAllowed(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, newServer(t, limiter, "2/m", grpclimit.WithRequest(func(_ context.Context, method string, req *client.Request) error {
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, newServer(t, limiter, "2/m", grpclimit.WithRequest(func(_ context.Context, method string, req *client.Request) error {
 		req.Costs = []int64{3}
 		return nil
 	})))
-	checkStatus(t, call(t.Context(), c), codes.ResourceExhausted, -1)
+	grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.ResourceExhausted, -1)
 }
 
 func TestServerStream(t *testing.T) {
@@ -67,30 +68,30 @@ func TestServerStream(t *testing.T) {
 		})}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			limiter, _ := newLimiter(t)
-			c := start(t, &service{}, newServer(t, limiter, "100/d", tt.opts...))
+			limiter, _ := grpctest.NewLimiter(t)
+			c := grpctest.Start(t, &grpctest.Service{}, newServer(t, limiter, "100/d", tt.opts...))
 			stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-			exchanges(t, stream, 3)
-			finish(t, stream)
+			grpctest.Exchanges(t, stream, 3)
+			grpctest.Finish(t, stream)
 			limitertest.WantUsed(t, limiter, "api|peer=bufconn", tt.used)
 		})
 	}
 }
 
 func TestServerStreamOverItsLimit(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	s := &service{}
-	c := start(t, s, newServer(t, limiter, "2/m", grpclimit.WithPerMessage()))
+	limiter, _ := grpctest.NewLimiter(t)
+	s := &grpctest.Service{}
+	c := grpctest.Start(t, s, newServer(t, limiter, "2/m", grpclimit.WithPerMessage()))
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	exchanges(t, stream, 2)
-	checkStatus(t, exchange(stream), codes.ResourceExhausted, 30*time.Second)
-	if s.got != 2 {
-		t.Errorf("the handler got %d messages, want 2", s.got)
+	grpctest.Exchanges(t, stream, 2)
+	grpctest.CheckStatus(t, grpctest.Exchange(stream), codes.ResourceExhausted, 30*time.Second)
+	if s.Got != 2 {
+		t.Errorf("the handler got %d messages, want 2", s.Got)
 	}
 	stream = must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	checkStatus(t, exchange(stream), codes.ResourceExhausted, 30*time.Second)
-	if s.got != 2 {
-		t.Errorf("the handler of a stream that was refused got %d messages", s.got-2)
+	grpctest.CheckStatus(t, grpctest.Exchange(stream), codes.ResourceExhausted, 30*time.Second)
+	if s.Got != 2 {
+		t.Errorf("the handler of a stream that was refused got %d messages", s.Got-2)
 	}
 }
 
@@ -109,7 +110,7 @@ func TestServerWithoutDecision(t *testing.T) {
 		{"FailClosed", "1/m", client.FailClosed, nil, codes.Unavailable, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, server := newLimiter(t)
+			_, server := grpctest.NewLimiter(t)
 			address := server.Addr()
 			if tt.limit != "nonsense" {
 				address = "127.0.0.1:1" // nothing listens here
@@ -123,7 +124,7 @@ func TestServerWithoutDecision(t *testing.T) {
 				}
 				heard = append(heard, err)
 			}))
-			checkStatus(t, call(t.Context(), start(t, &service{}, newServer(t, limiter, tt.limit, opts...))), tt.code, tt.after)
+			grpctest.CheckStatus(t, grpctest.Call(t.Context(), grpctest.Start(t, &grpctest.Service{}, newServer(t, limiter, tt.limit, opts...))), tt.code, tt.after)
 			if len(heard) != 1 || limitertest.CodeOf(heard[0]) != "BADLIMIT" && !errors.Is(heard[0], client.ErrUnavailable) {
 				t.Errorf("WithOnError heard %v, want one error of the client", heard)
 			}
@@ -134,7 +135,7 @@ func TestServerWithoutDecision(t *testing.T) {
 // Check returns an error for a wrong limit. Calls with a wrong limit end with INTERNAL under
 // WithRefuseMisconfigured.
 func TestMisconfigured(t *testing.T) {
-	limiter, redis := newLimiter(t)
+	limiter, redis := grpctest.NewLimiter(t)
 	for _, tt := range []struct {
 		limit client.Limit
 		want  error
@@ -146,11 +147,11 @@ func TestMisconfigured(t *testing.T) {
 		if err := server.Check(t.Context()); !limitertest.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
 		}
-		checkStatus(t, call(t.Context(), start(t, &service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), tt.code, -1)
+		grpctest.CheckStatus(t, grpctest.Call(t.Context(), grpctest.Start(t, &grpctest.Service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), tt.code, -1)
 	}
 	_ = redis.Close()
 	server := must[*grpclimit.Interceptor](t)(grpclimit.New(limiter, "api", "3/min", grpclimit.Peer(), grpclimit.WithRefuseMisconfigured()))
-	checkStatus(t, call(t.Context(), start(t, &service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), codes.OK, -1)
+	grpctest.CheckStatus(t, grpctest.Call(t.Context(), grpctest.Start(t, &grpctest.Service{}, []grpc.ServerOption{grpc.UnaryInterceptor(server.Unary)})), codes.OK, -1)
 }
 
 func TestServerLogsWithoutWithOnError(t *testing.T) {
@@ -158,16 +159,16 @@ func TestServerLogsWithoutWithOnError(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 	defer slog.SetDefault(old)
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, newServer(t, limiter, "nonsense"))
-	checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, newServer(t, limiter, "nonsense"))
+	grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
 	if got := text.String(); !strings.Contains(got, "a rate limit is misconfigured") || !strings.Contains(got, "method=/grpc.testing.TestService/EmptyCall") || !strings.Contains(got, "nonsense") {
 		t.Errorf("logged %q", got)
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	peer := grpclimit.Peer()
 	for want, make := range map[string]func() (*grpclimit.Interceptor, error){
 		"the limiter is nil":    func() (*grpclimit.Interceptor, error) { return grpclimit.New(nil, "api", "1/m", peer) },

@@ -224,21 +224,21 @@ func TestChargeOfOnceKey(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 10)
 }
 
-// newLocalLimiter returns a client that has taken one unit for peer from its server. The server has
-// then lost the library, so the client uses a LocalLimiter.
-func newLocalLimiter(t *testing.T) (*client.Client, *embedded.Server) {
+// newLocal returns a client that has taken one unit for peer from its server. The server has
+// then lost the library, so the client uses a LocalFallback.
+func newLocal(t *testing.T) (*client.Client, *embedded.Server) {
 	t.Helper()
 	_, server := newLimiter(t)
-	limiter := limitertest.Open(t, server, client.WithFallback(client.LocalLimiter(1)))
+	limiter := limitertest.Open(t, server, client.WithFallback(client.LocalFallback(1)))
 	must[client.Result](t)(limiter.AllowN(t.Context(), peer, "100/d", 1))
 	must[any](t)(server.Do("FUNCTION", "FLUSH"))
 	return limiter, server
 }
 
-// Units that a LocalLimiter allowed are not given back, because they were not charged on a server.
+// Units that a LocalFallback allowed are not given back, because they were not charged on a server.
 // Units that a server has charged since then are given back.
-func TestChargeOfLocalLimiter(t *testing.T) {
-	limiter, server := newLocalLimiter(t)
+func TestChargeOfLocalFallback(t *testing.T) {
+	limiter, server := newLocal(t)
 	var before int64
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
 		load(t, server)
@@ -265,9 +265,9 @@ func TestChargeOfLocalLimiter(t *testing.T) {
 }
 
 // A refund of more units than the server charged gives back these, and of the others those that a
-// LocalLimiter allowed.
+// LocalFallback allowed.
 func TestRefundOfMoreThanTheServerTook(t *testing.T) {
-	limiter, server := newLocalLimiter(t)
+	limiter, server := newLocal(t)
 	load(t, server)
 	serve(charging(t, limiter, "100/d", 10, func(ctx context.Context, c *charge.Charge) {
 		must[any](t)(server.Do("FUNCTION", "FLUSH"))

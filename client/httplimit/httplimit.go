@@ -182,7 +182,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.onError(r, err)
 		m.undecided(next, w, r, m.refuse, err)
 		return
-	case result.Source == "policy":
+	case result.Source == "fallback":
 		m.onError(r, result.Err)
 		m.undecided(next, w, r, adapter.Refusal(result), result.Err)
 		return

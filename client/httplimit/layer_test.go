@@ -15,7 +15,7 @@ import (
 type closed struct{ retryAfter time.Duration }
 
 func (c closed) Take(context.Context, client.Request) (client.Result, error) {
-	return client.Result{Source: "policy", RetryAfter: c.retryAfter}, nil
+	return client.Result{Source: "fallback", RetryAfter: c.retryAfter}, nil
 }
 
 func TestDenialsOfLayers(t *testing.T) {

@@ -113,8 +113,8 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	if call.Policy != "" {
 		own = append(own, attribute.String("ratelimit.policy", call.Policy))
 	}
-	if call.Outcome != "done" && slices.Contains(decisions, call.Operation) {
-		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Operation)}, own...)
+	if call.Outcome != "done" && slices.Contains(decisions, call.Op) {
+		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Op)}, own...)
 		if call.Outcome == "allowed" || call.Outcome == "denied" {
 			attrs = append(attrs, attribute.String("ratelimit.source", call.Source))
 		}
@@ -146,7 +146,7 @@ func wasSent(call client.Observation) bool {
 // operation returns the attributes of a call as a database operation: its system, command, function
 // and error.
 func operation(call client.Observation) []attribute.KeyValue {
-	command, function := "FCALL", call.Operation
+	command, function := "FCALL", call.Op
 	switch function {
 	case "peek", "usage", "info":
 		command = "FCALL_RO"

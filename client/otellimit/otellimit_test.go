@@ -152,10 +152,10 @@ func TestBreakerAndFallback(t *testing.T) {
 		_ = must[client.Result](t)(limiter.Allow(t.Context(), "k", "2/m"))
 	}
 	// Report a call that was not sent because the breaker was open.
-	tel.observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed", Source: "policy",
+	tel.observer.Call(t.Context(), client.Observation{Op: "take", Outcome: "allowed", Source: "fallback",
 		Err: errors.Join(client.ErrUnavailable, gobreaker.ErrOpenState), ErrorType: "unavailable"})
 	check(t, tel.points(t),
-		"ratelimit.client.decisions{error.type=unavailable ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=policy} 6",
+		"ratelimit.client.decisions{error.type=unavailable ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=fallback} 6",
 		"db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_take db.system.name=redis error.type=unavailable} 5",
 		"ratelimit.client.breaker.open{server.address=127.0.0.1 server.port=1} 1",
 	)
@@ -174,7 +174,7 @@ func TestBreakerAndFallback(t *testing.T) {
 // A decision that this process makes alone is not a database operation.
 func TestDecidedHere(t *testing.T) {
 	tel := newTelemetry(t)
-	tel.observer.Call(context.Background(), client.Observation{Operation: "take", Outcome: "allowed", Source: "local"})
+	tel.observer.Call(context.Background(), client.Observation{Op: "take", Outcome: "allowed", Source: "local"})
 	check(t, tel.points(t), "ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.source=local} 1")
 	if n := len(tel.spans.Ended()); n != 0 {
 		t.Errorf("%d spans", n)
@@ -212,7 +212,7 @@ func TestPolicy(t *testing.T) {
 // A call that makes no decision is not counted as a decision, even if it fails.
 func TestErrorsOfOtherCalls(t *testing.T) {
 	tel := newTelemetry(t)
-	tel.observer.Call(t.Context(), client.Observation{Operation: "reset", Outcome: "error", Err: client.ErrUnavailable, ErrorType: "unavailable"})
+	tel.observer.Call(t.Context(), client.Observation{Op: "reset", Outcome: "error", Err: client.ErrUnavailable, ErrorType: "unavailable"})
 	check(t, tel.points(t), "db.client.operation.duration s{db.operation.name=FCALL db.stored_procedure.name=ratelimit_reset db.system.name=redis error.type=unavailable} 1")
 }
 
@@ -235,7 +235,7 @@ func TestNoopProviders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	observer.Call(t.Context(), client.Observation{Operation: "take", Outcome: "allowed", Source: "server"})
+	observer.Call(t.Context(), client.Observation{Op: "take", Outcome: "allowed", Source: "server"})
 }
 
 func ExampleNew() {

@@ -64,7 +64,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The decision uses a context that outlives the request, because a client that hangs up must
 	// still be charged.
-	hold, err := p.limiter.Estimate(context.WithoutCancel(r.Context()), client.Request{
+	hold, err := p.limiter.TakeEstimate(context.WithoutCancel(r.Context()), client.Request{
 		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
 	})
 	if err == nil && !hold.Result.Allowed {

@@ -2,11 +2,7 @@
 // --json, and the dashboard and the gateway send it. The fields are named as in the wire contract.
 package reply
 
-import (
-	"time"
-
-	"github.com/ratelimit-functions/ratelimit/client"
-)
+import "time"
 
 // Decision is the reply to take, peek and refund.
 type Decision struct {
@@ -41,32 +37,9 @@ type Shadow struct {
 	Index        int    `json:"index"`
 }
 
-// NewDecision converts res, the result of req, to its JSON form.
-func NewDecision(req client.Request, res client.Result) Decision {
-	d := Decision{
-		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: retryMS(res.RetryAfter),
-		ResetAfterMS: res.ResetAfter.Milliseconds(), Index: res.Index, Key: req.Keys[res.Index-1],
-	}
-	if s := res.Shadow; s != nil {
-		d.Shadow = &Shadow{Allowed: s.Allowed, RetryAfterMS: retryMS(s.RetryAfter), Index: s.Index}
-		if req.UpTo {
-			d.Shadow.Taken = &s.Taken
-		}
-	}
-	if req.UpTo {
-		d.Taken = &res.Taken
-	}
-	for i, each := range res.Each {
-		d.Each = append(d.Each, Key{
-			req.Keys[i], each.Allowed, each.Limit, each.Remaining, retryMS(each.RetryAfter), each.ResetAfter.Milliseconds(),
-		})
-	}
-	return d
-}
-
-// retryMS converts a wait to milliseconds, with -1 for never.
-func retryMS(wait time.Duration) int64 {
-	if wait == client.Never {
+// MS returns wait in milliseconds, or -1 if it is negative: never.
+func MS(wait time.Duration) int64 {
+	if wait < 0 {
 		return -1
 	}
 	return wait.Milliseconds()
@@ -77,11 +50,6 @@ type Lease struct {
 	Decision
 	LeaseID string `json:"lease_id"`
 	LeaseMS int64  `json:"lease_ms"` // how long this lease is held; 0 if it is not held
-}
-
-// NewLease returns the reply for a decision about a lease of key.
-func NewLease(key, id string, res client.Result) Lease {
-	return Lease{NewDecision(client.Request{Keys: []string{key}}, res), id, res.Lease.Milliseconds()}
 }
 
 // Released is the reply to release.
@@ -130,15 +98,6 @@ type Info struct {
 	ShadowDenied map[string]int64 `json:"shadow_denied"`
 }
 
-// NewInfo converts info to its JSON form.
-func NewInfo(info client.Info) Info {
-	report := Info{info.Version, info.Contract, info.BuildID, info.Policies, info.ShadowDenied}
-	if report.Policies == nil {
-		report.Policies = []string{}
-	}
-	return report
-}
-
 // Usage is the reply to usage, with times in ms since the epoch.
 type Usage struct {
 	Allowed    int64    `json:"allowed"`
@@ -155,16 +114,4 @@ type Minute struct {
 	StartMS int64 `json:"start_ms"`
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
-}
-
-// NewUsage converts u to its JSON form.
-func NewUsage(u client.Usage) Usage {
-	usage := Usage{Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []Minute{}}
-	if !u.First.IsZero() {
-		usage.FirstMS, usage.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
-	}
-	for _, m := range u.Series {
-		usage.Series = append(usage.Series, Minute{m.Start.UnixMilli(), m.Allowed, m.Denied})
-	}
-	return usage
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/grpclimit/grpccall"
+	"github.com/ratelimit-functions/ratelimit/client/grpclimit/internal/grpctest"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -50,46 +51,46 @@ func checkLimited(t testing.TB, err error, after time.Duration, cause error) {
 	if limited.Keys[0] != key || limited.RetryAfter != after || !errors.Is(limited.Err, cause) {
 		t.Errorf("%+v, want %q to be tried again in %v, with %v", limited, key, after, cause)
 	}
-	checkStatus(t, err, codes.ResourceExhausted, after)
+	grpctest.CheckStatus(t, err, codes.ResourceExhausted, after)
 }
 
 func TestOverTheLimit(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	s := &service{}
-	c := start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithLongestWait(0))...)
+	limiter, _ := grpctest.NewLimiter(t)
+	s := &grpctest.Service{}
+	c := grpctest.Start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithLongestWait(0))...)
 	for range 2 {
-		checkStatus(t, call(t.Context(), c), codes.OK, -1)
+		grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
 	}
-	checkLimited(t, call(t.Context(), c), 30*time.Minute, nil)
+	checkLimited(t, grpctest.Call(t.Context(), c), 30*time.Minute, nil)
 	_, err := c.FullDuplexCall(t.Context())
 	checkLimited(t, err, 30*time.Minute, nil)
 }
 
 func TestDeadline(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
-	checkStatus(t, call(t.Context(), c), codes.OK, -1)
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
+	grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	checkLimited(t, call(ctx, c), time.Hour, context.DeadlineExceeded)
+	checkLimited(t, grpctest.Call(ctx, c), time.Hour, context.DeadlineExceeded)
 }
 
 func TestNever(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "1/h", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
 		req.Costs = []int64{2}
 		return nil
 	}))...)
-	checkLimited(t, call(t.Context(), c), client.Never, nil)
+	checkLimited(t, grpctest.Call(t.Context(), c), client.Never, nil)
 }
 
 func TestWaits(t *testing.T) {
 	for _, limit := range []client.Limit{"10/s burst=1", "leaky_bucket 10/s burst=2"} {
 		limiter := limitertest.Open(t, embedded.Run(t, embedded.WithLibrary(functions.Source()))) // newLimiter would stop the server's clock
-		c := start(t, &service{}, nil, newClient(t, limiter, limit)...)
+		c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, limit)...)
 		began := time.Now()
 		for range 2 {
-			checkStatus(t, call(t.Context(), c), codes.OK, -1)
+			grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
 		}
 		if took := time.Since(began); took < 90*time.Millisecond {
 			t.Errorf("under %q two calls took %v", limit, took)
@@ -100,14 +101,14 @@ func TestWaits(t *testing.T) {
 func TestGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	limiter, _ := newLimiter(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) {
+	limiter, _ := grpctest.NewLimiter(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) {
 		if o.Outcome == "denied" {
 			cancel() // the call is about to wait
 		}
 	}}))
-	c := start(t, &service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
-	checkStatus(t, call(ctx, c), codes.OK, -1)
-	checkStatus(t, call(ctx, c), codes.Canceled, -1)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "1/h", grpccall.WithLongestWait(2*time.Hour))...)
+	grpctest.CheckStatus(t, grpctest.Call(ctx, c), codes.OK, -1)
+	grpctest.CheckStatus(t, grpctest.Call(ctx, c), codes.Canceled, -1)
 }
 
 func TestHeeds(t *testing.T) {
@@ -127,14 +128,14 @@ func TestHeeds(t *testing.T) {
 		{"below 0", codes.ResourceExhausted, -time.Second, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			limiter, _ := newLimiter(t)
-			s := &service{fail: stay(t, tt.code, tt.delay)}
-			c := start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpccall.WithLongestWait(0))...)...)
-			checkStatus(t, call(t.Context(), c), tt.code, tt.delay)
+			limiter, _ := grpctest.NewLimiter(t)
+			s := &grpctest.Service{Fail: stay(t, tt.code, tt.delay)}
+			c := grpctest.Start(t, s, nil, newClient(t, limiter, "100/d", append(tt.opts, grpccall.WithLongestWait(0))...)...)
+			grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), tt.code, tt.delay)
 			limitertest.WantBlocked(t, limiter, key, tt.want)
 			_ = must[int64](t)(limiter.Reset(t.Context(), key))
 			stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-			checkStatus(t, exchange(stream), tt.code, tt.delay)
+			grpctest.CheckStatus(t, grpctest.Exchange(stream), tt.code, tt.delay)
 			limitertest.WantBlocked(t, limiter, key, tt.want)
 		})
 	}
@@ -142,47 +143,47 @@ func TestHeeds(t *testing.T) {
 
 // An outer Interceptor does not treat an ErrLimited from an inner one as a reply from the server.
 func TestNested(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	outer := newClient(t, limiter, "100/d", grpccall.WithKey(func(context.Context, string, string) (string, error) { return "outer", nil }))
 	inner := newClient(t, limiter, "1/h", grpccall.WithLongestWait(0))
-	c := start(t, &service{}, nil, append(outer, inner...)...)
-	checkStatus(t, call(t.Context(), c), codes.OK, -1)
-	checkLimited(t, call(t.Context(), c), time.Hour, nil)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, append(outer, inner...)...)
+	grpctest.CheckStatus(t, grpctest.Call(t.Context(), c), codes.OK, -1)
+	checkLimited(t, grpctest.Call(t.Context(), c), time.Hour, nil)
 	limitertest.WantBlocked(t, limiter, "partner|outer", 0)
 	limitertest.WantUsed(t, limiter, "partner|outer", 2)
 }
 
 func TestPerMessage(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	s := &service{}
-	c := start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithPerMessage(), grpccall.WithLongestWait(0),
+	limiter, _ := grpctest.NewLimiter(t)
+	s := &grpctest.Service{}
+	c := grpctest.Start(t, s, nil, newClient(t, limiter, "2/h", grpccall.WithPerMessage(), grpccall.WithLongestWait(0),
 		grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error {
 			req.OnceKey, req.OnceTTL = "once", time.Minute
 			return nil
 		}))...)
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	exchanges(t, stream, 2)
+	grpctest.Exchanges(t, stream, 2)
 	checkLimited(t, stream.Send(&testpb.StreamingOutputCallRequest{}), 30*time.Minute, nil)
-	finish(t, stream)
-	if s.got != 2 {
-		t.Errorf("%d messages arrived, want 2", s.got)
+	grpctest.Finish(t, stream)
+	if s.Got != 2 {
+		t.Errorf("%d messages arrived, want 2", s.Got)
 	}
 }
 
 func TestStreamCountsOnce(t *testing.T) {
-	limiter, _ := newLimiter(t)
-	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)
 	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(t.Context()))
-	exchanges(t, stream, 3)
-	finish(t, stream)
+	grpctest.Exchanges(t, stream, 3)
+	grpctest.Finish(t, stream)
 	limitertest.WantUsed(t, limiter, key, 1)
 }
 
 func TestWithoutDecision(t *testing.T) {
-	limiter, server := newLimiter(t)
+	limiter, server := grpctest.NewLimiter(t)
 	_ = server.Close()
-	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
-	if err := call(t.Context(), c); !errors.Is(err, client.ErrUnavailable) || status.Code(err) != codes.Unavailable {
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)
+	if err := grpctest.Call(t.Context(), c); !errors.Is(err, client.ErrUnavailable) || status.Code(err) != codes.Unavailable {
 		t.Errorf("error %v, want UNAVAILABLE with the error of the client", err)
 	}
 }
@@ -195,9 +196,9 @@ func TestLosesAReply(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(noon))
 	limiter := limitertest.Hooked(t, server, limitertest.Losing("ratelimit_take", &lose), client.WithFallback(client.FailClosed))
 	lose.Store(2)
-	c := start(t, &service{}, nil, newClient(t, limiter, "100/d")...)
-	err := call(t.Context(), c)
-	checkStatus(t, err, codes.Unavailable, -1)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)
+	err := grpctest.Call(t.Context(), c)
+	grpctest.CheckStatus(t, err, codes.Unavailable, -1)
 	if !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Error(err)
 	}
@@ -205,14 +206,14 @@ func TestLosesAReply(t *testing.T) {
 }
 
 func TestWithKey(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	for want, key := range map[string]func(context.Context, string, string) (string, error){
 		"":                             func(_ context.Context, target, method string) (string, error) { return target + method, nil },
 		"the key of the call is empty": func(context.Context, string, string) (string, error) { return "", nil },
 		"no account":                   func(context.Context, string, string) (string, error) { return "", errors.New("no account") },
 	} {
-		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpccall.WithKey(key))...)
-		err := call(t.Context(), c)
+		c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d", grpccall.WithKey(key))...)
+		err := grpctest.Call(t.Context(), c)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "ratelimit: grpccall: "+want)) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -221,14 +222,14 @@ func TestWithKey(t *testing.T) {
 }
 
 func TestWithRequest(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	for want, change := range map[string]func(*client.Request) error{
 		"":            func(req *client.Request) error { req.Keys = nil; return nil },
 		"leave UpTo":  func(req *client.Request) error { req.UpTo, req.Costs = true, []int64{2}; return nil },
 		"not on hand": func(*client.Request) error { return errors.New("not on hand") },
 	} {
-		c := start(t, &service{}, nil, newClient(t, limiter, "100/d", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)
-		err := call(t.Context(), c)
+		c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d", grpccall.WithRequest(func(_ context.Context, _ string, req *client.Request) error { return change(req) }))...)
+		err := grpctest.Call(t.Context(), c)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -237,7 +238,7 @@ func TestWithRequest(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	if _, err := grpccall.New(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the limiter is nil") {
 		t.Errorf("error %v", err)
 	}
@@ -257,7 +258,7 @@ func TestNewRefuses(t *testing.T) {
 
 // Check returns an error for a wrong limit, and calls with a wrong limit end with INTERNAL.
 func TestMisconfigured(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := grpctest.NewLimiter(t)
 	for _, tt := range []struct {
 		limit client.Limit
 		want  error
@@ -269,6 +270,6 @@ func TestMisconfigured(t *testing.T) {
 		if err := outgoing.Check(t.Context()); !limitertest.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.limit, err, tt.want)
 		}
-		checkStatus(t, call(t.Context(), start(t, &service{}, nil, grpc.WithUnaryInterceptor(outgoing.Unary))), tt.code, -1)
+		grpctest.CheckStatus(t, grpctest.Call(t.Context(), grpctest.Start(t, &grpctest.Service{}, nil, grpc.WithUnaryInterceptor(outgoing.Unary))), tt.code, -1)
 	}
 }

@@ -97,7 +97,7 @@ func NewCharge(limiter client.Limiter, req client.Request, result client.Result,
 		c.units = min(c.units, cost(i))
 	}
 	switch {
-	case result.Source == "local" || result.Source == "policy":
+	case result.Source == "local" || result.Source == "fallback":
 		c.units, c.local = 0, c.units
 		_, c.doubt = result.Charged(req)
 	case result.Shadow != nil:
@@ -211,7 +211,7 @@ func (c *Charge) More(ctx context.Context, n int64) (charged int64, err error) {
 	switch {
 	case unknown != nil: // a Fallback replaced a lost reply
 		return 0, unknown
-	case result.Source == "policy": // FailOpen or FailClosed: nothing was charged
+	case result.Source == "fallback": // FailOpen or FailClosed: nothing was charged
 		return 0, result.Err
 	}
 	c.note(result)

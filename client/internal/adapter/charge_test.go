@@ -84,7 +84,7 @@ func TestChargeIsWhatAServerCharged(t *testing.T) {
 			limiter, plain := charging(t, w, fallback)
 			limitertest.Must[client.Result](t)(plain.AllowN(t.Context(), "k", "100/d", 30)) // by others
 			charge := take(t, limiter, one(1))
-			byLocal, most := name == "LocalLimiter", int64(1)
+			byLocal, most := name == "LocalFallback", int64(1)
 
 			w.down = true
 			if byLocal {
@@ -132,10 +132,10 @@ func TestChargeRefundsOnce(t *testing.T) {
 	limitertest.WantUsed(t, plain, "k", 75)
 }
 
-// If a LocalLimiter allowed the request, later units of a server are given back, and no others.
-func TestChargeAfterALocalLimiter(t *testing.T) {
+// If a LocalFallback allowed the request, later units of a server are given back, and no others.
+func TestChargeAfterALocalFallback(t *testing.T) {
 	w := &wire{down: true}
-	limiter, plain := charging(t, w, client.LocalLimiter(1))
+	limiter, plain := charging(t, w, client.LocalFallback(1))
 	charge := take(t, limiter, one(10))
 	w.down = false
 	limitertest.Must[client.Result](t)(plain.AllowN(t.Context(), "k", "100/d", 30))

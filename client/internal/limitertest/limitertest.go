@@ -23,7 +23,7 @@ var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // Fallbacks holds every kind of fallback by name.
 var Fallbacks = map[string]client.Fallback{
-	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalLimiter": client.LocalLimiter(1),
+	"ReturnError": client.ReturnError, "FailOpen": client.FailOpen, "FailClosed": client.FailClosed, "LocalFallback": client.LocalFallback(1),
 }
 
 // Must is [redistest.Must].

@@ -34,7 +34,7 @@ func New[C any](limiter client.Limiter, name string, limit client.Limit, empty s
 // Given is Requests.Given, and makes c ready to wait.
 func (c *Calls[C]) Given() (err error) {
 	if err = c.Requests.Given(); err == nil {
-		c.waitFor, err = client.WaitOn(c.Limiter)
+		c.waitFor, err = client.WaitFunc(c.Limiter)
 	}
 	return err
 }

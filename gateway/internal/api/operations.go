@@ -37,8 +37,8 @@ var operations = map[string]operation{
 	"take":    decision((*client.Client).Take, takeRequest.request),
 	"peek":    decision((*client.Client).Peek, peekRequest.request),
 	"refund":  decision((*client.Client).Refund, refundRequest.request),
-	"acquire": lease[acquireRequest]((*client.Lease).Acquire, reply.NewLease),
-	"renew":   lease[leaseRequest]((*client.Lease).Renew, reply.NewLease),
+	"acquire": lease[acquireRequest]((*client.Lease).Acquire, leaseReply),
+	"renew":   lease[leaseRequest]((*client.Lease).Renew, leaseReply),
 	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
 		held, err := lease.Release(ctx)
 		return client.Result{Allowed: held}, err
@@ -78,7 +78,7 @@ var operations = map[string]operation{
 	})),
 	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (reply.Usage, error) {
 		usage, err := limiter.Usage(ctx, q.Key)
-		return reply.NewUsage(usage), err
+		return usageReply(usage), err
 	}),
 	"info": info(),
 }
@@ -242,7 +242,7 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		if err != nil {
 			return got, err
 		}
-		got.reply, got.decision = reply.NewDecision(req, res), decided(res)
+		got.reply, got.decision = decisionReply(req, res), decided(res)
 		return got, nil
 	})
 }
@@ -278,7 +278,9 @@ func admin(op operation) operation {
 func info() operation {
 	op := plain(func(ctx context.Context, limiter *client.Client, _ struct{}) (reply.Info, error) {
 		info, err := limiter.Info(ctx)
-		return reply.NewInfo(info), err
+		return reply.Info{
+			Version: info.Version, Contract: info.Contract, BuildID: info.BuildID, Policies: append([]string{}, info.Policies...), ShadowDenied: info.ShadowDenied,
+		}, err
 	})
 	call := op.call
 	op.get = true

@@ -147,7 +147,7 @@ func library(shadows bool) (functions.Build, error) {
 				named.Canary.Limits = append(named.Canary.Limits, l.String())
 			}
 		}
-		share(&named, p)
+		Share(&named, p)
 		all = append(all, named)
 	}
 	return functions.New(functions.WithPolicies(all...))

@@ -13,8 +13,8 @@ import (
 // and no policy has classes, or a guarantee and a pool.
 var Shares = true
 
-// share sets the fields of a policy that CLASS and BORROW need.
-func share(named *functions.Policy, p model.Policy) {
+// Share sets the fields of a policy that CLASS and BORROW need.
+func Share(named *functions.Policy, p model.Policy) {
 	for class, percent := range p.Classes {
 		if named.Classes == nil {
 			named.Classes = map[string]int{}

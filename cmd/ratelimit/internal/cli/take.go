@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/answer"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) takeCommand() *cobra.Command {
@@ -148,7 +148,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 			return a.withArguments(err, command, req)
 		}
 		if a.json {
-			a.printJSON(reply.NewDecision(req, res))
+			a.printJSON(answer.Decision(req, res))
 		} else {
 			a.printf("%s\n", sentence(words, req, res))
 			if !res.Allowed {

@@ -1,0 +1,47 @@
+package api
+
+import (
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
+)
+
+// decisionReply returns the JSON of res, the result of req.
+func decisionReply(req client.Request, res client.Result) reply.Decision {
+	d := reply.Decision{
+		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: reply.MS(res.RetryAfter),
+		ResetAfterMS: reply.MS(res.ResetAfter), Index: res.Index, Key: req.Keys[res.Index-1],
+	}
+	if s := res.Shadow; s != nil {
+		d.Shadow = &reply.Shadow{Allowed: s.Allowed, RetryAfterMS: reply.MS(s.RetryAfter), Index: s.Index}
+		if req.UpTo {
+			d.Shadow.Taken = &s.Taken
+		}
+	}
+	if req.UpTo {
+		d.Taken = &res.Taken
+	}
+	for i, k := range res.Each {
+		d.Each = append(d.Each, reply.Key{
+			Key: req.Keys[i], Allowed: k.Allowed, Limit: k.Limit, Remaining: k.Remaining,
+			RetryAfterMS: reply.MS(k.RetryAfter), ResetAfterMS: reply.MS(k.ResetAfter),
+		})
+	}
+	return d
+}
+
+// leaseReply returns the JSON of a decision about a lease of key.
+func leaseReply(key, id string, res client.Result) reply.Lease {
+	return reply.Lease{Decision: decisionReply(client.Request{Keys: []string{key}}, res), LeaseID: id, LeaseMS: res.Lease.Milliseconds()}
+}
+
+// usageReply returns the JSON of u.
+func usageReply(u client.Usage) reply.Usage {
+	usage := reply.Usage{Allowed: u.Allowed, Denied: u.Denied, Cost: u.Cost, IntervalMS: u.Interval.Milliseconds(), Series: []reply.Minute{}}
+	if !u.First.IsZero() {
+		usage.FirstMS, usage.LastMS = u.First.UnixMilli(), u.Last.UnixMilli()
+	}
+	for _, m := range u.Series {
+		usage.Series = append(usage.Series, reply.Minute{StartMS: m.Start.UnixMilli(), Allowed: m.Allowed, Denied: m.Denied})
+	}
+	return usage
+}
