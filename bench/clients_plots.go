@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 const clientsTable = "clients" // the name of the tables' place in README.md
@@ -21,11 +22,11 @@ func drawClients(folder string) error {
 	if err != nil {
 		return err
 	}
-	tables, err := figures.Read(string(page), clientsTable)
+	text, err := tables.Read(string(page), clientsTable)
 	if err != nil {
 		return err
 	}
-	return writeClients(folder, tables)
+	return writeClients(folder, text)
 }
 
 // A cell of the tables is `27,800 **1.06**` or, for percentiles, `28 / 100 / 2,720`.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 type clientsReport struct {
@@ -54,12 +55,12 @@ func loadAverage() string {
 }
 
 // writeClients writes the tables into README.md in folder, and their plots into the same folder.
-func writeClients(folder, tables string) error {
-	plots, err := clientPlots(tables)
+func writeClients(folder, text string) error {
+	plots, err := clientPlots(text)
 	if err != nil {
 		return err
 	}
-	return figures.Write(folder, "README.md", []figures.Table{{Name: clientsTable, Text: tables}}, plots)
+	return tables.Write(folder, "README.md", []tables.Table{{Name: clientsTable, Text: text}}, plots)
 }
 
 // ratio returns the median, over all rounds, of one contender's decisions per second divided by the
@@ -159,7 +160,7 @@ func (r clientsReport) table(hot bool, cell func(clientScene, int) string) strin
 		}
 		rows = append(rows, cells)
 	}
-	return figures.Markdown(1, columns, rows)
+	return tables.Markdown(1, columns, rows)
 }
 
 // microseconds formats a time in ns as microseconds, with two or three digits.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimit-functions/ratelimit/internal/limittext"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 

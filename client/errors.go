@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/internal/dialing"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 // Errors to which a program may react, for errors.Is. [Error.Code] is finer. Unless an error is also
@@ -394,9 +395,5 @@ func describe(reply any) string {
 	default:
 		text = fmt.Sprintf("%v", v)
 	}
-	const most = 100
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
+	return printable.Cut(text, 100)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/fakeredis"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 )
@@ -90,6 +91,37 @@ func TestHealingOfAShard(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// The healer gets a client for the shard of a Ring that lost the library, not the Ring, which would restore it on any
+// shard.
+func TestHealingOfAShardOfARing(t *testing.T) {
+	var missing atomic.Bool
+	server := fakeredis.Run(t, func(words []string) string {
+		switch {
+		case !strings.HasPrefix(strings.ToLower(words[0]), "fcall"):
+			return "-ERR unknown command\r\n"
+		case missing.Load():
+			return "-ERR Function not found\r\n"
+		}
+		return fakeredis.RESP([]any{1, 10, 9, 0, 1, 1})
+	})
+	ring := redis.NewRing(&redis.RingOptions{ContextTimeoutEnabled: true, Addrs: map[string]string{"a": server}, HeartbeatFrequency: time.Hour})
+	defer func() { _ = ring.Close() }()
+	var healed atomic.Value
+	c := newClient(t, ring, client.WithHealer(func(_ context.Context, server redis.UniversalClient) error {
+		if one, ok := server.(*redis.Client); ok {
+			healed.Store(one.Options().Addr)
+		}
+		missing.Store(false)
+		return nil
+	}))
+	check(t, second(c.Allow(t.Context(), "k", plenty))) // go-redis knows the shards from now on
+	missing.Store(true)
+	check(t, second(c.Allow(t.Context(), "k", plenty)))
+	if healed.Load() != server {
+		t.Errorf("healed %v, want %s", healed.Load(), server)
+	}
 }
 
 func clusterOf(t *testing.T, c *cluster) redis.UniversalClient {

@@ -3,7 +3,7 @@ package client
 import (
 	"fmt"
 
-	"github.com/ratelimit-functions/ratelimit/internal/limittext"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limittext"
 )
 
 // Limit is a limit in the syntax of the server: [algorithm] n/period [option=value ...], for

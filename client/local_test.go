@@ -113,6 +113,35 @@ func TestLocalFallbackOfSeveralKeys(t *testing.T) {
 	wantClasses(t, "a key too few", err, typed("bad_keys"))
 }
 
+// The longest wait of the keys that deny is the wait of the call, and Never is the longest.
+func TestLocalFallbackWaitsForTheSlowestKey(t *testing.T) {
+	const slowest, fastest = "2/s", "10/s burst=20"
+	c, _ := alone(t, one("slowest", slowest), one("fastest", fastest))
+	both := func(cost int64) client.Request {
+		return client.Request{Keys: []string{"slowest", "fastest"}, Limits: []client.Limit{slowest, fastest}, Costs: []int64{cost, 1}}
+	}
+	wantLocal(t, "the slowest", c, one("slowest", slowest), client.Result{Allowed: true, Limit: 1, ResetAfter: time.Second, Index: 1})
+	wantLocal(t, "the fastest", c, one("fastest", fastest, 10), client.Result{Allowed: true, Limit: 10, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "both", c, both(1), client.Result{Limit: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second, Index: 1})
+	wantLocal(t, "never", c, both(3), client.Result{Limit: 1, RetryAfter: client.Never, ResetAfter: 2 * time.Second, Index: 1})
+}
+
+// A request's LocalFallback without policies has those of the client's; with policies, it has only its own.
+func TestLocalFallbackOfARequest(t *testing.T) {
+	build := func(limit string) []functions.Policy {
+		return must[functions.Build](t)(functions.New(functions.WithPolicies(
+			functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: limit}}}))).Policies()
+	}
+	c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(1, build("8/s")...)), client.WithTimeout(slow))
+	for want, fallback := range map[int64]client.Fallback{8: client.LocalFallback(1), 4: client.LocalFallback(1, build("4/s")...)} {
+		req := one(fmt.Sprint(want), "@api")
+		req.Fallback = fallback
+		if res, err := c.Take(t.Context(), req); err != nil || res.Limit != want || res.Source != "local" {
+			t.Errorf("%+v, %v, want a limit of %d", res, err, want)
+		}
+	}
+}
+
 // The local limiter does not decide on a policy that it has learned neither from a server nor from
 // LocalFallback, or on a limit that cannot be parsed. The call returns the error.
 func TestLocalFallbackOfUnknownLimits(t *testing.T) {

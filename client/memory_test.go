@@ -51,6 +51,17 @@ func TestDenialIsRemembered(t *testing.T) {
 	}
 }
 
+// An allowed call that has to wait, under leaky_bucket, is not remembered: the next call gets a later turn.
+func TestAllowedWithAWaitIsNotRemembered(t *testing.T) {
+	c := newTestbed(t).client(t, client.WithDenialMemory(time.Second))
+	for turn := range 3 {
+		res := allow(t, c, "leaky_bucket 10/s", 1)
+		if want := time.Duration(turn) * 100 * time.Millisecond; !res.Allowed || res.RetryAfter != want || res.Source != "server" {
+			t.Errorf("turn %d: %+v", turn, res)
+		}
+	}
+}
+
 // A remembered denial applies only to takes from the same single key and limit, with at least the
 // same cost and no other options. All other calls are sent to the server.
 func TestDenialOfAnotherCall(t *testing.T) {

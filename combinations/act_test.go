@@ -147,6 +147,7 @@ func (s *scenario) crowd(ctx context.Context, st *step, req client.Request) {
 	wg.Wait()
 	s.lasted = time.Since(began)
 	s.summarize(all)
+	s.counted(st, all)
 	switch st.verb {
 	case "take", "peek":
 		s.judge(st, id, req, all)
@@ -192,12 +193,14 @@ func (st *step) calls(i int) int {
 
 // one makes the call of a step once. Plain calls go through Allow or AllowN.
 func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int64) outcome {
-	c, began := s.clients[st.client], time.Now()
+	c, limiter, began := s.clients[st.client], s.limiters[st.client], time.Now()
 	o := outcome{id: id}
 	plain := len(req.Keys) == 1 && len(req.Limits) == 1 && req.OnceKey == "" && req.UsageKey == "" && !req.Force && !req.Each && len(req.Costs) < 2
 	switch st.verb {
 	case "take":
 		switch {
+		case s.plan.Layers != nil:
+			o.res, o.err = limiter.Take(ctx, req)
 		case plain && !req.UpTo && len(req.Costs) == 1:
 			o.res, o.err = c.AllowN(ctx, req.Keys[0], req.Limits[0], req.Costs[0])
 		case plain && !req.UpTo:
@@ -210,9 +213,9 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 		o.res, o.err = c.Peek(ctx, req)
 	case "wait":
 		if plain && len(req.Costs) == 1 {
-			o.err = c.Wait(ctx, client.For(req.Keys[0], req.Limits[0], req.Costs[0]))
+			o.err = s.waits[st.client](ctx, client.For(req.Keys[0], req.Limits[0], req.Costs[0]))
 		} else {
-			o.err = c.Wait(ctx, req)
+			o.err = s.waits[st.client](ctx, req)
 		}
 	case "acquire":
 		o.res, o.err = c.Lease(st.keys[0], req.Limits[0], st.lease).Acquire(ctx)

@@ -16,6 +16,7 @@
 //	server_test.go     what must hold for each command; exact_test.go: its numbers
 //	foreign_test.go    values that the library did not write
 //	act_test.go        the exported calls
+//	layer_test.go      layers of a user around the client
 //	ledger_test.go     what must hold for each exported call: units, sources, observations
 //	wait_test.go, handle_test.go, lease_test.go, close_test.go   the same for calls with a longer life
 //	spans_test.go      how many units are admitted in a time span

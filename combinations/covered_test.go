@@ -51,11 +51,17 @@ func (c *covered) begin() {
 func (c *covered) add(fired map[string]bool, set []feature) bool {
 	c.steps++
 	hit := false
-	for i, a := range table {
-		for j, b := range table[i:] {
-			if j > 0 && fired[a.name] && fired[b.name] || fired[a.name] && c.last[b.name] || c.last[a.name] && fired[b.name] {
-				c.counts[pair{a.name, b.name}]++
-				hit = hit || len(set) == 2 && a.name == set[0].name && b.name == set[1].name
+	var recent []string // the features of both steps
+	for _, f := range table {
+		if fired[f.name] || c.last[f.name] {
+			recent = append(recent, f.name)
+		}
+	}
+	for i, a := range recent {
+		for j, b := range recent[i:] {
+			if j > 0 && fired[a] && fired[b] || fired[a] && c.last[b] || c.last[a] && fired[b] {
+				c.counts[pair{a, b}]++
+				hit = hit || len(set) == 2 && a == set[0].name && b == set[1].name
 			}
 		}
 	}

@@ -14,6 +14,8 @@ type plan struct {
 	Batches, Memory bool
 	Fallback        string // "", "open", "closed" or "local"
 	Prefix          string
+	Layers          []string // the user's layers around the clients, from the inner to the outer one
+	Order           [7]int   // mixes the options of the clients
 	Steps           []step
 }
 
@@ -131,6 +133,9 @@ func plans(set []feature) *rapid.Generator[plan] {
 			if d.chance(5) && !slices.ContainsFunc(set, func(g feature) bool { return illegal(f, g) != "" }) && p.Fallback == "" {
 				f.put(d, nil)
 			}
+		}
+		for i := range p.Order {
+			p.Order[i] = d.number(0, len(p.Order)-1)
 		}
 		d.home = pick(d, names(limit, leaseLimits...)...)
 		if d.leases {

@@ -94,7 +94,7 @@ func (s *scenario) hold(ctx context.Context, st *step, req client.Request) {
 // charge runs a handler behind httplimit, which charges more, or gives units back.
 func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 	id, ctx := s.call(ctx)
-	m, err := httplimit.New(s.clients[st.client], "web", req.Limits[0], httplimit.Header("Key"),
+	m, err := httplimit.New(s.limiters[st.client], "web", req.Limits[0], httplimit.Header("Key"),
 		httplimit.WithRequest(func(_ *http.Request, to *client.Request) error {
 			*to = req
 			return nil
@@ -112,6 +112,7 @@ func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 	r.Header.Set("Key", "a")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
+	s.counted(st, nil)
 	if a := s.account(id); !served && a.charged > 0 && a.delivered != nil && a.delivered.reply[0] == int64(1) {
 		s.broke("nobody is denied who was charged", "the handler was not called, and the server took %v", a.moved)
 	}

@@ -21,6 +21,9 @@ type scenario struct {
 	plan       plan
 	clients    [2]*client.Client
 	redis      [2]*redis.Client
+	limiters   [2]client.Limiter // the clients with the user's layers
+	waits      [2]func(context.Context, client.Request) error
+	counters   [2][]*counts // the layers that count
 	closed     [2]bool
 	calls      int64 // number of exported calls so far
 	pools      map[pool]int64
@@ -125,9 +128,14 @@ func (s *scenario) open(i int) {
 	case "local":
 		opts = append(opts, client.WithFallback(client.LocalFallback(localShare)))
 	}
+	for at := range opts { // the order of options has no effect
+		with := s.plan.Order[at] % len(opts)
+		opts[at], opts[with] = opts[with], opts[at]
+	}
 	c, err := client.New(rdb, opts...)
 	must(err)
 	s.clients[i], s.redis[i], s.closed[i] = c, rdb, false
+	s.surround(i)
 }
 
 // shut closes client i.
@@ -217,7 +225,7 @@ func (s *scenario) step(st *step) {
 	for name, on := range map[string]bool{
 		"batches": s.plan.Batches, "denial memory": s.plan.Memory, "FailOpen": s.plan.Fallback == "open",
 		"FailClosed": s.plan.Fallback == "closed", "LocalFallback": s.plan.Fallback == "local", "prefix": s.plan.Prefix != "",
-		"crowd": st.crowd > 0,
+		"crowd": st.crowd > 0, "user's layers": s.passesLayers(st),
 	} {
 		if on {
 			s.fired[name] = true

@@ -92,6 +92,9 @@ var always = []feature{
 	{"FailClosed", layer, func(d *draw, _ *step) { d.plan.Fallback = "closed" }, counted},
 	{"LocalFallback", layer, func(d *draw, _ *step) { d.plan.Fallback = "local" }, counted},
 	{"prefix", layer, func(d *draw, _ *step) { d.plan.Prefix = "rl:" }, nil},
+	{"user's layers", layer, func(d *draw, _ *step) {
+		d.plan.Layers = pick(d, []string{"counts"}, []string{"counts", "copies"}, []string{"copies", "counts"}, []string{"counts", "copies", "counts"})
+	}, []string{"take", "wait", "charge"}},
 
 	{"lost reply", event, func(d *draw, s *step) { s.fault(d, loseReply) }, nil},
 	{"lost request", event, func(d *draw, s *step) { s.fault(d, loseRequest) }, nil},

@@ -12,7 +12,7 @@ func TestProtocol(t *testing.T) {
 	exchanges := must[[]conformance.Exchange](t)(conformance.LoadExchanges("testdata/protocol.json"))
 	s := Run(t)
 	for _, e := range exchanges {
-		if err := e.Check(s.Addr()); err != nil {
+		if err := e.Compare(s.Addr()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 // Policy is a named limit, or a named list of limits for several keys, that is deployed with the
@@ -440,10 +441,4 @@ func literals(text string) (list []string, rest string) {
 }
 
 // cut shortens a rejected value for an error.
-func cut(text string) string {
-	const most = 60
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
-}
+func cut(text string) string { return printable.Cut(text, 60) }

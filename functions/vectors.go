@@ -137,17 +137,17 @@ func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words
 				return err
 			}
 		}
-		if err := step.Check(call(step.Call...)); err != nil {
+		if err := step.compare(call(step.Call...)); err != nil {
 			return &StepError{i + 1, after, err}
 		}
 	}
 	return nil
 }
 
-// Check compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
-// these. err is the error reply, or nil if the server sent none. Check returns nil if the reply is
+// compare compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
+// these. err is the error reply, or nil if the server sent none. compare returns nil if the reply is
 // as expected.
-func (s Step) Check(reply any, err error) error {
+func (s Step) compare(reply any, err error) error {
 	switch {
 	case s.Error != "" || s.ErrorPrefix != "":
 		if err == nil {

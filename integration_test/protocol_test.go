@@ -13,7 +13,7 @@ func TestProtocol(t *testing.T) {
 	exchanges := must[[]conformance.Exchange](t)(conformance.LoadExchanges("../embedded/testdata/protocol.json"))
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		for _, e := range exchanges {
-			if err := e.Check(b.Nodes[0].Addr); err != nil {
+			if err := e.Compare(b.Nodes[0].Addr); err != nil {
 				t.Error(err)
 			}
 		}

@@ -245,7 +245,10 @@ func (m *member) write(ctx context.Context, next text.Text, name string) error {
 
 // loadAndWait loads a library and waits for the replicas, if there are any.
 func (m *member) loadAndWait(ctx context.Context, code string) error {
-	m.node.Replicas, m.node.Acked = m.Replicas(ctx), 0
+	role, err := m.Role(ctx)
+	if m.node.Replicas, m.node.Acked = len(role.Replicas), 0; err != nil || role.Primary != "" {
+		m.node.Replicas = -1
+	}
 	if m.node.Replicas <= 0 {
 		_, err := m.Do(ctx, "FUNCTION", "LOAD", "REPLACE", code)
 		return err

@@ -14,25 +14,25 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// Findings lists the problems that Check found.
+// Findings lists the problems that File.Findings found.
 type Findings struct {
 	// Wrong lists the problems of policies whose limits the library rejects. Such policies must not
 	// be deployed.
-	Wrong Problems
+	Wrong Mistakes
 
 	// Doubtful lists the problems of policies that work, but probably not as intended: for example,
 	// a rate never denies first, or a burst is below the stated cost.
-	Doubtful Problems
+	Doubtful Mistakes
 
 	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
 	// overlook them.
-	Notes Problems
+	Notes Mistakes
 }
 
-// Check makes the library parse every limit, in the offline engine, and looks for policies that
+// Findings makes the library parse every limit, in the offline engine, and looks for policies that
 // probably do not work as intended. It returns an error only if the engine fails; problems with the
-// policies are in Findings.
-func (f *File) Check() (Findings, error) {
+// policies are in the result.
+func (f *File) Findings() (Findings, error) {
 	// The library is loaded without the policies, because the engine takes long to load thousands
 	// of policies, and their limits are checked one by one.
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()+parser), embedded.WithTime(startOfTests))
@@ -58,11 +58,11 @@ func (f *File) Check() (Findings, error) {
 	return found, nil
 }
 
-// CheckLimits makes the library parse limits that are not in a policies file, in the offline engine.
+// LimitErrors makes the library parse limits that are not in a policies file, in the offline engine.
 // It returns an error for each limit that ratelimit_take rejects on one key. A limit may name a
-// policy, such as @api: CheckLimits does not know whether a server has it, but returns an error if
+// policy, such as @api: LimitErrors does not know whether a server has it, but returns an error if
 // no policy can have the name. The last result is not nil only if the engine fails.
-func CheckLimits(limits []string) (map[string]error, error) {
+func LimitErrors(limits []string) (map[string]error, error) {
 	server, err := embedded.Start(embedded.WithLibrary(functions.Source()))
 	if err != nil {
 		return nil, fmt.Errorf("the library does not load: %w", err)

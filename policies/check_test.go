@@ -12,15 +12,15 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
-// TestCheckWithoutPositions checks that Check accepts policies that are not from a file.
-func TestCheckWithoutPositions(t *testing.T) {
+// TestFindingsWithoutPositions checks that Findings accepts policies that are not from a file.
+func TestFindingsWithoutPositions(t *testing.T) {
 	limits := []functions.PolicyLimit{{Key: "a", Limit: "sliding_log 60000/d"}, {Key: "b", Limit: "sliding_log 60000/d"}}
 	file := File{Name: "f", Policies: []Policy{{Policy: functions.Policy{Name: "p", Limits: limits}}, {Policy: functions.Policy{Name: "q", Limits: []functions.PolicyLimit{{Limit: "1/x"}}}}}}
 	canary := &functions.Canary{Limits: []string{"concurrency 1 lease=1s", "1/x"}, Share: 1}
 	file.Policies = append(file.Policies, Policy{Policy: functions.Policy{Name: "r", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Canary: canary}})
 	canary = &functions.Canary{Limits: []string{"concurrency 1 lease=1s"}, Share: 1}
 	file.Policies = append(file.Policies, Policy{Policy: functions.Policy{Name: "s", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Canary: canary}})
-	found, err := file.Check()
+	found, err := file.Findings()
 	if err != nil || len(found.Wrong) != 5 || found.Wrong[0].Line != 0 {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -33,14 +33,14 @@ func TestBuildRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = file.Build()
-	var problems Problems
+	var problems Mistakes
 	if !errors.As(err, &problems) || len(problems) != 2 || !strings.HasPrefix(err.Error(), `p.yaml:2:8: policy api: "10/sx": the unit of the period`) {
 		t.Errorf("%v, %q", err, problems)
 	}
 }
 
-func TestCheckLimits(t *testing.T) {
-	wrong, err := CheckLimits([]string{"10/s burst=20, 1000/h", "@api", "@team/api", "10/sx", "concurrency 5", ""})
+func TestLimitErrors(t *testing.T) {
+	wrong, err := LimitErrors([]string{"10/s burst=20, 1000/h", "@api", "@team/api", "10/sx", "concurrency 5", ""})
 	if err != nil || len(wrong) != 3 || wrong["10/sx"] == nil || wrong["concurrency 5"] == nil || wrong[""] == nil {
 		t.Errorf("%v, %v", wrong, err)
 	}

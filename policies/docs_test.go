@@ -17,7 +17,7 @@ func TestTheDocument(t *testing.T) {
 		t.Fatalf("%d blocks of YAML, want policies and their tests", len(blocks))
 	}
 	file := parse(t, blocks[0][1])
-	found, err := file.Check()
+	found, err := file.Findings()
 	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 || len(file.Policies) != 4 {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -21,7 +21,7 @@ type File struct {
 	Policies  []Policy
 }
 
-// Policy is a policy in a file, with the positions of its parts for the messages of Check.
+// Policy is a policy in a file, with the positions of its parts for the messages of File.Findings.
 type Policy struct {
 	functions.Policy
 	Description string  // for display; it is not part of the build
@@ -54,12 +54,12 @@ func Parse(name string, content []byte) (*File, error) {
 		}
 		switch {
 		case f.Policies == nil && root.Kind == yaml.MappingNode: // if the policies are not indented, they are fields of the document
-			s.Problems = nil
+			s.Mistakes = nil
 			s.Wrong(root, "the field policies is missing; a policies file begins with policies:, and the policies are indented below it")
 		case isTests(root):
-			s.Problems = nil
+			s.Mistakes = nil
 			s.Wrong(root, "this is a file of tests; name its policies, such as policies.yaml, or run the tests with the command test")
-		case len(s.Problems) > 0:
+		case len(s.Mistakes) > 0:
 			s.refused(file)
 		case len(file.Policies) == 0:
 			s.Wrong(given.Key, "policies is empty; write a policy below it, as in api: 100/m. A library without policies needs no file")
@@ -92,7 +92,7 @@ func (s *source) refused(file *File) {
 	if _, err := file.build(); err != nil || len(file.Policies) == 0 {
 		return
 	}
-	if found, err := file.Check(); err == nil {
+	if found, err := file.Findings(); err == nil {
 		for _, problem := range found.Wrong {
 			s.Wrong(&yaml.Node{Line: problem.Line, Column: problem.Column}, "%s", problem.Text)
 		}
@@ -100,9 +100,9 @@ func (s *source) refused(file *File) {
 }
 
 // Build checks the file's policies, and builds the library with them. If the library rejects a
-// policy, the error is of type Problems, as Findings.Wrong of Check.
+// policy, the error is of type Mistakes, as in Findings.Wrong.
 func (f *File) Build() (functions.Build, error) {
-	found, err := f.Check()
+	found, err := f.Findings()
 	if err != nil {
 		return functions.Build{}, err
 	}
@@ -133,12 +133,12 @@ func (s *source) policies(n *yaml.Node) []Policy {
 	}
 	list := make([]Policy, 0, len(entries))
 	for _, e := range entries {
-		before := len(s.Problems)
+		before := len(s.Mistakes)
 		policy := s.policy(e)
-		if len(s.Problems) == before {
+		if len(s.Mistakes) == before {
 			s.faults(policy)
 		}
-		if len(s.Problems) == before {
+		if len(s.Mistakes) == before {
 			list = append(list, policy)
 		}
 	}
@@ -187,7 +187,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Floor       *yaml.Node `yaml:"floor"`
 	}
 	what := "policy " + policy.Name
-	before := len(s.Problems)
+	before := len(s.Mistakes)
 	given := s.Decode(e.Value, what, &f)
 	policy.Description, policy.Costs, policy.Shadow, policy.Track = f.Description, f.Costs, f.Shadow, f.Track
 	if s.guarantee(&policy, f.Guarantee, f.Pool, f.Floor, e.Value, what); !policy.Borrow {
@@ -195,7 +195,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	} else if f.Limit != nil {
 		s.Wrong(e.Value, "%s has a guarantee and a limit; keep one of them", what)
 	}
-	if f.Limit == nil && !policy.Borrow && len(s.Problems) == before {
+	if f.Limit == nil && !policy.Borrow && len(s.Mistakes) == before {
 		s.Wrong(e.Value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
 	}
 	if f.Canary != nil {
@@ -204,7 +204,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	if f.Classes != nil {
 		s.classes(&policy, f.Classes)
 	}
-	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Problems) == before && len(f.Costs) != len(policy.Limits) {
+	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
 	return policy
@@ -280,7 +280,7 @@ func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
 		Floor     *yaml.Node `yaml:"floor"`
 	}
 	what = "the canary of " + what
-	before := len(s.Problems)
+	before := len(s.Mistakes)
 	given := s.Decode(n, what, &f)
 	of := &Policy{at: key}
 	of.Floor = policy.Floor
@@ -288,7 +288,7 @@ func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
 		s.limitOrLimits(of, f.Limit, given)
 	}
 	switch {
-	case len(s.Problems) > before:
+	case len(s.Mistakes) > before:
 	case of.Borrow != policy.Borrow:
 		s.Wrong(n, "%s: give both a guarantee and a pool, or neither", what)
 	case f.Limit == nil && !of.Borrow:

@@ -97,7 +97,7 @@ func TestProblems(t *testing.T) {
 		if err != nil {
 			return lines(err)
 		}
-		found := must[Findings](t)(file.Check())
+		found := must[Findings](t)(file.Findings())
 		return lines(slices.Concat(found.Wrong, found.Doubtful, found.Notes))
 	})
 }
@@ -170,13 +170,13 @@ func TestProblemsAreBounded(t *testing.T) {
 		file, err := Parse("p.yaml", []byte(all))
 		if err == nil {
 			var found Findings
-			found, err = file.Check()
+			found, err = file.Findings()
 			if err == nil {
 				err = found.Wrong
 			}
 		}
 		got := lines(err)
-		if err.Error() != want || len(got) != yamlfile.MostProblems+1 || !strings.HasSuffix(got[yamlfile.MostProblems], ": more problems follow; correct the others first") {
+		if err.Error() != want || len(got) != yamlfile.MostMistakes+1 || !strings.HasSuffix(got[yamlfile.MostMistakes], ": more problems follow; correct the others first") {
 			t.Errorf("got  %v\nwant %s\nlast of %d: %s", err, want, len(got), got[len(got)-1])
 		}
 	}
@@ -197,7 +197,7 @@ func TestTheLargestFileLoads(t *testing.T) {
 		text.WriteString("  " + strings.Repeat("p", 58) + strconv.Itoa(100000+i) + ": sliding_window 100/m buckets=10, 1000/h\n")
 	}
 	file := parse(t, text.String())
-	findings, err := file.Check()
+	findings, err := file.Findings()
 	if err != nil || len(findings.Wrong)+len(findings.Doubtful) != 0 {
 		t.Errorf("%v, %v", findings, err)
 	}

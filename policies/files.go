@@ -12,19 +12,19 @@ import (
 )
 
 // Read reads files, which together are one set of policies. If a file exists but is invalid, or if
-// two files have policies of the same name, the error is of type Problems. If Read succeeds, the
-// limits are not checked yet: File.Build and File.Check do that. If a file has problems, Read also checks the file's
+// two files have policies of the same name, the error is of type Mistakes. If Read succeeds, the
+// limits are not checked yet: File.Build and File.Findings do that. If a file has problems, Read also checks the file's
 // limits, so that the error contains all problems.
 func Read(names ...string) (*File, error) {
 	files := make([]*File, 0, len(names))
-	var problems Problems
+	var problems Mistakes
 	for _, name := range names {
 		content, err := yamlfile.ReadFile(name, maxBytes)
 		if err != nil {
 			return nil, err
 		}
 		file, err := Parse(name, content)
-		var found Problems
+		var found Mistakes
 		switch {
 		case errors.As(err, &found):
 			problems = append(problems, found...)
@@ -43,14 +43,14 @@ func Read(names ...string) (*File, error) {
 		if i == 0 {
 			all.Namespace = file.Namespace
 		} else if file.Namespace != all.Namespace {
-			problems = append(problems, Problem{File: file.Name, Line: 1, Column: 1, Text: fmt.Sprintf("%s, and %s %s; files that are read together must belong to one namespace",
+			problems = append(problems, Mistake{File: file.Name, Line: 1, Column: 1, Text: fmt.Sprintf("%s, and %s %s; files that are read together must belong to one namespace",
 				belongs(file.Namespace), files[0].Name, belongs(all.Namespace))})
 		}
 	}
 	problems = append(problems, all.twice()...)
 	if len(problems) == 0 {
 		if _, err := all.build(); err != nil { // all files together have too many policies, or too large ones
-			problems = Problems{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
+			problems = Mistakes{{File: all.Name, Text: strings.TrimPrefix(err.Error(), "functions: ")}}
 		}
 	}
 	if len(problems) > 0 {
@@ -67,8 +67,8 @@ func belongs(namespace string) string {
 }
 
 // twice returns a problem for each policy that has the name of an earlier one.
-func (f *File) twice() Problems {
-	var problems Problems
+func (f *File) twice() Mistakes {
+	var problems Mistakes
 	first := map[string]Policy{}
 	for _, p := range f.Policies {
 		before, found := first[p.Name]
@@ -76,7 +76,7 @@ func (f *File) twice() Problems {
 			first[p.Name] = p
 			continue
 		}
-		problems = append(problems, Problem{File: p.file, Line: p.at.Line, Column: p.at.Column, Text: fmt.Sprintf("%s is given twice; the first is at %s:%d:%d",
+		problems = append(problems, Mistake{File: p.file, Line: p.at.Line, Column: p.at.Column, Text: fmt.Sprintf("%s is given twice; the first is at %s:%d:%d",
 			yamlfile.Shown(p.Name), before.file, before.at.Line, before.at.Column)})
 	}
 	return problems

@@ -37,7 +37,7 @@ func TestSeveralFiles(t *testing.T) {
 	if err != nil || file.Name != "a.yaml, c.yaml" || len(file.Policies) != 4 {
 		t.Fatalf("%v, %+v", err, file)
 	}
-	found := must[Findings](t)(file.Check())
+	found := must[Findings](t)(file.Findings())
 	got := strings.Join(append(append(lines(found.Wrong), lines(found.Doubtful)...), lines(found.Notes)...), "\n")
 	for _, want := range []string{`c.yaml:3:6: policy c: "5/x": the unit of the period "x" is none of ms, s, m, h, d`, "a.yaml:3:6: policy b: ", "c.yaml:4:6: policy d: 0/h never allows"} {
 		if !strings.Contains("\n"+got, "\n"+want) {

@@ -49,9 +49,9 @@ func golden(t *testing.T, name string, run func(t *testing.T, text string) []str
 	}
 }
 
-// lines returns the problems, one per line. If err is not Problems, it returns err as a string.
+// lines returns the problems, one per line. If err is not Mistakes, it returns err as a string.
 func lines(err error) []string {
-	var problems Problems
+	var problems Mistakes
 	if !errors.As(err, &problems) {
 		return []string{err.Error()}
 	}

@@ -82,7 +82,7 @@ const (
 // ReadTests reads a file of tests and the policies files that it names. Their names are relative to
 // the file of tests. If namespace is not "", the policies get the names that they have in a
 // deployment of the namespace. If a file exists but is invalid, or if a limit is invalid, the error
-// is of type Problems.
+// is of type Mistakes.
 func ReadTests(name, namespace string) (*TestFile, error) {
 	content, err := yamlfile.ReadFile(name, maxBytes)
 	if err != nil {
@@ -101,7 +101,7 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 	s.Decode(root, "the file", &f)
 	var paths []string
 	switch {
-	case len(s.Problems) > 0:
+	case len(s.Mistakes) > 0:
 	case f.Policies == nil:
 		s.Wrong(root, "the field policies is missing; name the file with the policies, relative to this one")
 	case f.Tests == nil && f.Policies.Kind == yaml.MappingNode:
@@ -118,7 +118,7 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 	default:
 		paths = []string{s.Text(f.Policies, "policies")}
 	}
-	if slices.Contains(paths, "") && len(s.Problems) == 0 {
+	if slices.Contains(paths, "") && len(s.Mistakes) == 0 {
 		s.Wrong(f.Policies, "policies has an empty name; name the file with the policies, relative to this one")
 	}
 	if err := s.Err(); err != nil {
@@ -139,7 +139,7 @@ func ReadTests(name, namespace string) (*TestFile, error) {
 	if err := s.Err(); err != nil {
 		return nil, err
 	}
-	found, err := file.Policies.Check()
+	found, err := file.Policies.Findings()
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *source) tests(n *yaml.Node, file *File) []test {
 		policies[name] = &file.Policies[i]
 	}
 	items := s.Items(n, "tests")
-	if len(items) == 0 && len(s.Problems) == 0 {
+	if len(items) == 0 && len(s.Mistakes) == 0 {
 		s.Wrong(n, "the file has no tests; add one")
 	}
 	var list []test

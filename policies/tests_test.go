@@ -51,7 +51,7 @@ func TestExamples(t *testing.T) {
 	if len(results.Tests) < 5 || results.Calls() < 100 || results.Failed() != 0 {
 		t.Errorf("%d tests, %d calls, %d failed", len(results.Tests), results.Calls(), results.Failed())
 	}
-	found, err := file.Policies.Check()
+	found, err := file.Policies.Findings()
 	if err != nil || len(found.Wrong)+len(found.Doubtful) != 0 {
 		t.Errorf("%v, %v, %v", found.Wrong, found.Doubtful, err)
 	}

@@ -48,35 +48,33 @@ docker | local) ;;
 *) give_up "RATELIMIT_TEST_BACKEND is '$backend'; write docker or local, or leave it out" ;;
 esac
 
-# images: makes the images, from a registry if one is available, otherwise with mmdebstrap.
-images() {
-	docker/images.sh --check && return
-	if [ "${IMAGES_FROM:-auto}" != packages ] && IMAGES_FROM=registry docker/images.sh >/dev/null 2>&1; then return; fi
-	tools/setup.sh images && docker/images.sh
-}
-
-# prepare: installs packages, and makes the images if they are missing. It does not report failures to make the
-# images, because integration checks whether they exist.
+# prepare: installs packages, and makes the images if they are missing: from a registry if one is available,
+# otherwise with mmdebstrap. It does not report failures to make them, because integration checks whether they exist.
 prepare() {
 	tools/setup.sh "$backend" || return
-	[ "$backend" = local ] || images >"$results/images" 2>&1 || true
+	[ "$backend" = local ] || docker/images.sh --check >/dev/null 2>&1 && return
+	if [ "${IMAGES_FROM:-auto}" = packages ] || ! IMAGES_FROM=registry docker/images.sh >"$results/images" 2>&1; then
+		{ tools/setup.sh images && docker/images.sh; } >"$results/images" 2>&1 || true
+	fi
 }
 
 # There are only two sets of build settings, because compiling takes minutes on a new machine: with the race
-# detector, and without it. The settings without it are also those of tools/build.sh and of the programs that
-# tests build. The race detector is off in gopher-lua, which starts no goroutine. It still finds concurrent calls
-# of gopher-lua, in embedded/internal/engine, the only caller. Gin without the tag nomsgpack needs a package that
-# takes half a minute to compile.
+# detector, and without it. The settings without it are also those of tools/build.sh, of staticcheck and of the
+# programs that tests build. Gin without the tag nomsgpack needs a package that takes half a minute to compile.
+# The race detector makes code up to ten times as slow, so it is off in code that starts no goroutine and that one
+# goroutine at a time calls: gopher-lua and, except in `make race`, the model of the tests and math/big. It still finds
+# concurrent calls in their callers.
 racing="${GOFLAGS:-} -race -gcflags=github.com/yuin/gopher-lua/...=-race=false"
+quiet=" -gcflags=github.com/ratelimit-functions/ratelimit/lua_test/model/...=-race=false -gcflags=math/big=-race=false"
+[ "${RATELIMIT_TEST_RACE:-}" = all ] || racing+=$quiet
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath -tags=nomsgpack"
 
-# single matches the packages whose code and tests start no goroutine. Their tests run without the race detector,
-# which would find nothing and make them up to ten times as slow. The tests that match apart start few goroutines
-# of the project. They run with the race detector every night, in `make race`, because it would compile their
-# many dependencies a second time.
-single='^\./(functions|internal/luasource|lua_test|policies|tools/algorithms)(/|$)'
+# starting matches the lines that start a goroutine. Packages without one, in their code and tests, run without the
+# race detector. So do those that match apart, which start few: the detector would compile their many dependencies a
+# second time. `make race` runs all with it.
+starting='^[[:space:]]*go |\.Go\(|\.Parallel\(|AfterFunc\(|httptest\.New[A-Za-z]*Server'
 apart='^\./(bench|examples/(gateway|http|monitoring|nginx)|integration_test/browser|tools)(/|$)'
-[ "${RATELIMIT_TEST_RACE:-}" != all ] || single='^$' apart='^$'
+[ "${RATELIMIT_TEST_RACE:-}" != all ] || starting='^package' apart='^$'
 
 # Installing packages, making images and downloading modules take minutes on a new machine, so the checks that
 # need only Go run at the same time.
@@ -92,7 +90,6 @@ running=$(grep -lrE --include='*.go' 'exec\.Command|redistest\.(Run|Start)\(' $p
 slow=$'./tools/docs\n./tools/ci\n./loader\n./embedded\n./client\n./combinations'
 
 formatted() { find . -name '*.go' -not -path './.build/*' -exec gofmt -l {} + | awk '{ print "run gofmt -w " $0; bad = 1 } END { exit bad }'; }
-single() { ! grep -nE '^[[:space:]]*go |\.Go\(|\.Parallel\(' $(grep -E "$single" <<<"$packages" | sed 's|$|/*.go|'); }
 stale() { go -C functions run ./internal/generate -check; }
 
 # actions: succeeds if GitHub would accept action.yml and the workflow that users copy.
@@ -105,7 +102,6 @@ actions() {
 
 check "gofmt" formatted
 check "go mod tidy" tools/tidy.sh --check
-check "no goroutines where the race detector is off" single
 check "functions/ratelimit.lua is up to date" stale
 check "actionlint" actions
 wait $prepared || give_up "packages are missing, as shown above"
@@ -152,8 +148,9 @@ both() {
 static() { tools/install.sh staticcheck && nice -n 10 "$build/staticcheck" work; }
 static_result() { wait $static || ! cat "$results/static"; }
 
-plain_packages=$(grep -E "$single|$apart" <<<"$packages")
-racing_packages=$(grep -vE "$single|$apart" <<<"$packages")
+racing_packages=$( (grep -lE "$starting" $(sed 's|$|/*.go|' <<<"$packages") | xargs -n 1 dirname; grep '^\./integration_test' <<<"$packages") |
+	sort -u | grep -vE "$apart")
+plain_packages=$(grep -vxF "$racing_packages" <<<"$packages")
 niceness=0
 integration <&3 >"$results/integration" 2>&1 &
 integration=$!

@@ -164,7 +164,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	req, err := m.Request(r)
 	switch {
 	case errors.Is(err, key.ErrMissing), errors.Is(err, keytext.ErrDiffer):
-		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
+		problem.Details{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	case err != nil:
 		if !errors.Is(err, ctx.Err()) { // not reported if the client has hung up
@@ -195,7 +195,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	if m.delay && result.RetryAfter > 0 && sleep.For(ctx, result.RetryAfter) != nil {
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(result.RetryAfter)))
-		problem.Problem{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.Write(w)
+		problem.Details{Status: http.StatusServiceUnavailable, Detail: "the request waited for its turn for as long as it may take"}.Write(w)
 		return
 	}
 	defer fields.end()
@@ -204,7 +204,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 
 func (m *middleware) deny(w http.ResponseWriter, req client.Request, result client.Result) {
 	name, _ := m.policyOf(req, result)
-	p := problem.Problem{
+	p := problem.Details{
 		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
 		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
 		Status:   http.StatusTooManyRequests,
@@ -226,7 +226,7 @@ func (m *middleware) deny(w http.ResponseWriter, req client.Request, result clie
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, refuse time.Duration, err error) {
 	switch {
 	case m.refuseMisconfigured && errors.Is(err, client.ErrMisconfigured):
-		problem.Problem{Status: http.StatusInternalServerError, Detail: "the rate limit " + m.Name + " of this service is misconfigured; its log says what to correct"}.Write(w)
+		problem.Details{Status: http.StatusInternalServerError, Detail: "the rate limit " + m.Name + " of this service is misconfigured; its log says what to correct"}.Write(w)
 		return
 	case refuse > 0:
 		w.Header().Set("Retry-After", fmt.Sprint(seconds(refuse)))
@@ -234,7 +234,7 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 		next.ServeHTTP(w, r)
 		return
 	}
-	problem.Problem{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.Write(w)
+	problem.Details{Status: http.StatusServiceUnavailable, Detail: "whether the request is within its limit could not be found out"}.Write(w)
 }
 
 // seconds rounds d up to whole seconds.

@@ -29,8 +29,8 @@ type Verdict struct {
 // needs that many; nearly all need fewer than a thousand.
 const mostSteps = 1_000_000
 
-// Check reports whether the history is possible.
-func (h *History) Check() Verdict {
+// Judge reports whether the history is possible.
+func (h *History) Judge() Verdict {
 	c := newChecker(h)
 	v := c.verdict()
 	v.Steps = c.longest

@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 			for _, op := range d.h.Ops {
 				op.UntilClock = min(op.UntilClock, d.now())
 			}
-			v := d.h.Check()
+			v := d.h.Judge()
 			got := "impossible"
 			switch {
 			case v.Undecided:

@@ -189,7 +189,7 @@ func (r *Run) episode(ctx context.Context, number uint64) {
 	}
 	group.Wait()
 	r.leave(one)
-	r.report.add(&one.history, one.history.Check())
+	r.report.add(&one.history, one.history.Judge())
 }
 
 // enter begins an episode.

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
@@ -264,11 +265,9 @@ func fromJSON(text string) (v any, err error) {
 
 // toJSON encodes a value that this package made or parsed. Encoding such a value cannot fail.
 func toJSON(v any) string {
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
+	text, err := printable.Encode(v, "")
+	if err != nil {
 		panic(err)
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(text)
 }

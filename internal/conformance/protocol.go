@@ -34,9 +34,9 @@ func LoadExchanges(path string) ([]Exchange, error) {
 	return list, nil
 }
 
-// Check sends the bytes to the server at host:port in one piece. It returns an error if the
+// Compare sends the bytes to the server at host:port in one piece. It returns an error if the
 // server's reply differs from the recorded one.
-func (e Exchange) Check(addr string) error {
+func (e Exchange) Compare(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err

@@ -204,6 +204,19 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	return "", "", nil
 }
 
+// Authorities returns the certificates in a PEM file. flag names the file in errors.
+func Authorities(flag, file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; name a file with certificates", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: %s contains no certificate; name a file in PEM form", flag, file)
+	}
+	return pool, nil
+}
+
 // AtSentinels reports whether err means that a failover client got no primary from its Sentinels,
 // because it could not reach them or because they do not know the primary. go-redis has no error
 // type for this case.

@@ -3,9 +3,9 @@ package fakeredis
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/alicebob/miniredis/v2/server"
 )
 
@@ -35,29 +35,23 @@ func Run(t testing.TB, answer func(words []string) string) (addr string) {
 // RESP encodes a reply in RESP2. It supports text (as bulk strings), integers, errors, nil, and
 // lists of these.
 func RESP(reply any) string {
-	var text strings.Builder // a Builder, because a reply may contain a whole library
-	write(&text, reply)
-	return text.String()
-}
-
-func write(text *strings.Builder, reply any) {
 	switch v := reply.(type) {
 	case nil:
-		text.WriteString("$-1\r\n")
-	case int, int64:
-		fmt.Fprintf(text, ":%d\r\n", v)
+		return proto.Nil
+	case int:
+		return proto.Int(v)
+	case int64:
+		return proto.Int(int(v))
 	case string:
-		fmt.Fprintf(text, "$%d\r\n", len(v))
-		text.WriteString(v)
-		text.WriteString("\r\n")
+		return proto.String(v)
 	case error:
-		text.WriteString("-" + v.Error() + "\r\n")
+		return proto.Error(v.Error())
 	case []any:
-		fmt.Fprintf(text, "*%d\r\n", len(v))
-		for _, x := range v {
-			write(text, x)
+		parts := make([]string, len(v))
+		for i, x := range v {
+			parts[i] = RESP(x)
 		}
-	default:
-		panic(fmt.Sprintf("no reply for %T", reply))
+		return proto.Array(parts...)
 	}
+	panic(fmt.Sprintf("no reply for %T", reply))
 }

@@ -75,29 +75,29 @@ func (l Lines) SVG() string {
 	x := func(v float64) float64 { return l.Across.place(v, linesLeft, linesRight) }
 	y := func(v float64) float64 { return l.Up.place(v, bottom, top) }
 	for _, v := range l.Up.Marks {
-		p.Path(y(v), "grid", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(v)), linesRight))
+		p.Path(y(v), "grid", fmt.Sprintf("M%d %sH%d", linesLeft, Short(y(v)), linesRight))
 		p.Text(linesLeft-8, y(v)+5, "right", l.Up.Text(v))
 	}
 	for _, v := range l.Across.Marks {
-		p.Path(bottom, "grid", fmt.Sprintf("M%s %sV%s", short(x(v)), short(top), short(bottom)))
+		p.Path(bottom, "grid", fmt.Sprintf("M%s %sV%s", Short(x(v)), Short(top), Short(bottom)))
 		p.Text(x(v), bottom+21, "middle", l.Across.Text(v))
 	}
 	p.Text((linesLeft+linesRight)/2, bottom+43, "middle", l.Across.Label)
 	var names []name
 	for _, b := range l.Bounds {
-		p.Path(y(b.Up), "bound", fmt.Sprintf("M%d %sH%d", linesLeft, short(y(b.Up)), linesRight))
+		p.Path(y(b.Up), "bound", fmt.Sprintf("M%d %sH%d", linesLeft, Short(y(b.Up)), linesRight))
 		for i, line := range strings.Split(b.Name, "\n") {
 			names = append(names, name{y(b.Up) + float64(i*nameHeight), "", line})
 		}
 	}
 	for _, m := range l.Marks {
-		p.Path(bottom, "bound", fmt.Sprintf("M%s %sV%s", short(x(m.Across)), short(top-4), short(bottom)))
+		p.Path(bottom, "bound", fmt.Sprintf("M%s %sV%s", Short(x(m.Across)), Short(top-4), Short(bottom)))
 		p.Text(x(m.Across), top-9, "bold middle", m.Name)
 	}
 	for i, line := range l.Lines {
 		class, path, letter := fmt.Sprintf("c%d", i%len(colours)), "", "M"
 		for j, v := range line.Across {
-			path += fmt.Sprintf("%s%s %s", letter, short(x(v)), short(y(line.Up[j])))
+			path += fmt.Sprintf("%s%s %s", letter, Short(x(v)), Short(y(line.Up[j])))
 			letter = "L"
 			p.Dot(x(v), y(line.Up[j]), class)
 		}

@@ -16,41 +16,43 @@ const Width = 480
 
 // A Picture is an SVG image under construction. The classes are grid; bound (a dashed line); c0 to
 // c7 (colors of lines); fc0 to fc7 (the same colors, for areas and text); thin; pale; and, for
-// text, bold, right and middle. Box and Arrow add more classes.
+// text, bold, right and middle.
 type Picture struct {
-	title   string
-	width   float64
-	height  float64
-	diagram bool // the picture has boxes or arrows
-	body    strings.Builder
+	Width  float64   // of the picture, in pixels
+	Styles [3]string // more CSS: for every page, for light pages, and for dark ones
+
+	title  string
+	height float64
+	body   strings.Builder
 }
 
 // NewPicture returns an empty picture. The title is for screen readers.
-func NewPicture(title string) *Picture { return &Picture{title: title, width: Width} }
+func NewPicture(title string) *Picture { return &Picture{Width: Width, title: title} }
 
-// grow makes the picture high enough to include y.
-func (p *Picture) grow(y float64) { p.height = max(p.height, y+10) }
+// Draw adds an SVG element that reaches down to y.
+func (p *Picture) Draw(y float64, element string) {
+	p.height = max(p.height, y+10)
+	p.body.WriteString(element + "\n")
+}
 
 // Text writes a line of text that starts at x. With the class "right", the text ends at x; with
 // "middle", it is centered on x.
 func (p *Picture) Text(x, y float64, class, text string) {
-	p.grow(y)
-	fmt.Fprintf(&p.body, "<text class=\"%s\" x=\"%s\" y=\"%s\">%s</text>\n", class, short(x), short(y), html.EscapeString(text))
+	p.Draw(y, fmt.Sprintf(`<text class="%s" x="%s" y="%s">%s</text>`, class, Short(x), Short(y), html.EscapeString(text)))
 }
 
 // Path draws d, an SVG path that reaches down to y.
 func (p *Picture) Path(y float64, class, d string) {
-	p.grow(y)
-	fmt.Fprintf(&p.body, "<path class=\"%s\" d=\"%s\"/>\n", class, d)
+	p.Draw(y, fmt.Sprintf(`<path class="%s" d="%s"/>`, class, d))
 }
 
 // Dot draws a point.
 func (p *Picture) Dot(x, y float64, class string) {
-	fmt.Fprintf(&p.body, "<circle class=\"f%s\" cx=\"%s\" cy=\"%s\" r=\"3.5\"/>\n", class, short(x), short(y))
+	fmt.Fprintf(&p.body, "<circle class=\"f%s\" cx=\"%s\" cy=\"%s\" r=\"3.5\"/>\n", class, Short(x), Short(y))
 }
 
-// short formats a coordinate with at most one decimal.
-func short(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
+// Short formats a coordinate with at most one decimal.
+func Short(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
 
 // colours holds the colors of lines and areas, for light pages and for dark ones. Neighboring
 // colors also differ in brightness.
@@ -63,7 +65,7 @@ var colours = [][2]string{
 func (p *Picture) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%s\" height=\"%s\" viewBox=\"0 0 %[1]s %[2]s\" role=\"img\" aria-labelledby=\"title\">\n",
-		short(p.width), short(p.height))
+		Short(p.Width), Short(p.height))
 	fmt.Fprintf(&out, "<title id=\"title\">%s</title>\n", html.EscapeString(p.title))
 	out.WriteString(`<style>
 svg { font: 15px sans-serif }
@@ -71,13 +73,8 @@ path { fill: none; stroke-width: 2.5 }
 .bold { font-weight: bold } .right { text-anchor: end } .middle { text-anchor: middle }
 .pale { opacity: 0.5 } .thin, .grid { stroke-width: 1 } .bound { stroke-width: 1.5; stroke-dasharray: 6 4 }
 `)
-	light, dark := "", ""
-	if p.diagram {
-		out.WriteString(diagramStyle)
-		light, dark = diagramColours[0], diagramColours[1]
-	}
-	out.WriteString(style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781") + light)
-	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + dark + "}\n</style>\n")
+	out.WriteString(p.Styles[0] + style(0, "#ffffff", "#24292f", "#d0d7de", "#6e7781") + p.Styles[1])
+	out.WriteString("@media (prefers-color-scheme: dark) {\n" + style(1, "#0d1117", "#e6edf3", "#30363d", "#8b949e") + p.Styles[2] + "}\n</style>\n")
 	out.WriteString(p.body.String())
 	out.WriteString("</svg>\n")
 	return out.String()

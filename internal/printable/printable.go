@@ -4,6 +4,7 @@
 package printable
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,6 +23,16 @@ func Lines(text string) string { return escape(text, "\n\t", inGo) }
 // form \u009b. The text must come from package encoding/json.
 func JSON(text string) string { return escape(text, "\n", inJSON) }
 
+// Encode returns v as JSON, with <, > and & as they are, and a line end.
+func Encode(v any, indent string) (string, error) {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", indent)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return text.String(), err
+}
+
 // Key returns a key as it is, or quoted if it is empty or contains spaces or unprintable
 // characters.
 func Key(key string) string {
@@ -29,6 +40,14 @@ func Key(key string) string {
 		return strconv.Quote(key)
 	}
 	return key
+}
+
+// Cut returns text, or its first bytes and "..." if it has more than most bytes.
+func Cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
 }
 
 func escape(text, keep string, escaped func(r rune) string) string {

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// Problem describes an error.
-type Problem struct {
+// Details describes an error, as a JSON object with "problem details".
+type Details struct {
 	Type     string   `json:"type,omitempty"` // "" if the status code describes the problem
 	Title    string   `json:"title"`          // "" for the text of the status
 	Status   int      `json:"status"`
@@ -19,7 +19,7 @@ type Problem struct {
 }
 
 // Write sends p as the response.
-func (p Problem) Write(w http.ResponseWriter) {
+func (p Details) Write(w http.ResponseWriter) {
 	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
 	body, _ := json.Marshal(p) // cannot fail, because every field has a JSON form
 	w.Header().Set("Content-Type", "application/problem+json")

@@ -19,7 +19,7 @@ import (
 // own output (such as /dev/stdout), or if the file is writable but its directory or a mount
 // prevents replacing it.
 func File(name string, content []byte) error {
-	if err := Check(name); err != nil {
+	if err := Writable(name); err != nil {
 		return err
 	}
 	info, err := os.Stat(name)
@@ -41,9 +41,9 @@ func File(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o666)
 }
 
-// Check returns an error if the named file cannot be written, as far as Check can tell without
-// writing to it. Check changes nothing.
-func Check(name string) error {
+// Writable returns an error if the named file cannot be written, as far as Writable can tell without
+// writing to it. Writable changes nothing.
+func Writable(name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

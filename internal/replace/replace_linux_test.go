@@ -30,7 +30,7 @@ func TestPermissions(t *testing.T) {
 		written(t, name, "old", row.file)
 		require(t, os.Chmod(folder, row.folder))
 		asNobody(t, func() {
-			for _, err := range []error{Check(row.named), File(row.named, []byte("new"))} {
+			for _, err := range []error{Writable(row.named), File(row.named, []byte("new"))} {
 				if !errors.Is(err, row.want) {
 					t.Errorf("%s, %v in %v: %v, want %v", row.named, row.file, row.folder, err, row.want)
 				}

@@ -57,11 +57,11 @@ func want(t *testing.T, name, text string, mode fs.FileMode, names ...string) {
 func TestFile(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o027))
 	name := filepath.Join(t.TempDir(), "f")
-	require(t, errors.Join(Check(name), File(name, []byte("new"))))
+	require(t, errors.Join(Writable(name), File(name, []byte("new"))))
 	want(t, name, "new", 0o640)
 	for _, mode := range []fs.FileMode{0o600, 0o777, 0o666} {
 		written(t, name, "a longer text", mode)
-		require(t, errors.Join(Check(name), File(name, []byte("new"))))
+		require(t, errors.Join(Writable(name), File(name, []byte("new"))))
 		want(t, name, "new", mode)
 	}
 }
@@ -78,7 +78,7 @@ func TestLinksStay(t *testing.T) {
 	file := filepath.Join(folder, "deep", "f")
 	for _, name := range []string{"to-file", "to-link", "absolute", "folder/up"} {
 		for _, text := range []string{"made", "replaced"} { // the first write goes through a dangling link
-			require(t, errors.Join(Check(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))))
+			require(t, errors.Join(Writable(filepath.Join(folder, "links", name)), File(filepath.Join(folder, "links", name), []byte(text+name))))
 			want(t, file, text+name, 0o644, "down")
 			if info, err := os.Lstat(filepath.Join(folder, "links", name)); err != nil || info.Mode().Type() != fs.ModeSymlink {
 				t.Errorf("%s is not a link any more: %v, %v", name, info.Mode(), err)
@@ -100,7 +100,7 @@ func TestFailures(t *testing.T) {
 	name := filepath.Join(folder, "f")
 	written(t, name, "old", 0o644)
 	for _, wrong := range []string{folder, filepath.Join(folder, "none", "f"), filepath.Join(name, "f"), name + "/"} {
-		for _, do := range []func(string) error{Check, func(name string) error { return File(name, []byte("new")) }} {
+		for _, do := range []func(string) error{Writable, func(name string) error { return File(name, []byte("new")) }} {
 			var path *fs.PathError
 			if err := do(wrong); !errors.As(err, &path) || path.Path != wrong {
 				t.Errorf("%s: %v", wrong, err)
@@ -124,12 +124,12 @@ func TestFailures(t *testing.T) {
 	want(t, name, "old", 0o644)
 }
 
-// TestNamedPipe checks that a named pipe stays a pipe and receives the content, and that Check does
+// TestNamedPipe checks that a named pipe stays a pipe and receives the content, and that Writable does
 // not wait for a reader of the pipe.
 func TestNamedPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	require(t, unix.Mkfifo(name, 0o600))
-	if err := Check(name); err != nil {
+	if err := Writable(name); err != nil {
 		t.Error(err)
 	}
 	read := make(chan string)
@@ -158,7 +158,7 @@ func TestNamedPipe(t *testing.T) {
 func TestOutput(t *testing.T) {
 	if os.Getenv("REPLACE_TEST") != "" {
 		os.Stdout.WriteString("before\n")
-		require(t, errors.Join(Check(os.Getenv("REPLACE_TEST")), File(os.Getenv("REPLACE_TEST"), []byte("content\n"))))
+		require(t, errors.Join(Writable(os.Getenv("REPLACE_TEST")), File(os.Getenv("REPLACE_TEST"), []byte("content\n"))))
 		os.Stdout.WriteString("after\n")
 		os.Exit(0)
 	}

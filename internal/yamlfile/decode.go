@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
@@ -202,7 +203,7 @@ func Kind(n *yaml.Node) string {
 func Shown(value string) string {
 	const most = 60
 	if len(value) > most {
-		return fmt.Sprintf("%q (%d bytes)", value[:most]+"...", len(value))
+		return fmt.Sprintf("%q (%d bytes)", printable.Cut(value, most), len(value))
 	}
 	return fmt.Sprintf("%q", value)
 }

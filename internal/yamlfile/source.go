@@ -14,9 +14,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MostProblems is the maximum number of problems to report. If there are more, reading stops, and
+// MostMistakes is the maximum number of problems to report. If there are more, reading stops, and
 // an additional problem says that more follow.
-const MostProblems = 50
+const MostMistakes = 50
 
 // ReadFile returns the content of a file, or the first mostBytes+1 bytes if the file is larger than
 // mostBytes.
@@ -37,25 +37,25 @@ func ReadFile(name string, mostBytes int) ([]byte, error) {
 type Source struct {
 	Name      string // for messages
 	MostBytes int    // the size limit of the YAML file
-	Problems  Problems
+	Mistakes  Mistakes
 	values    int // number of parsed values; each use of an alias counts
 }
 
-// Wrong records a problem at the position of a node. After MostProblems problems, it records only
+// Wrong records a problem at the position of a node. After MostMistakes problems, it records only
 // one more.
 func (s *Source) Wrong(at *yaml.Node, format string, args ...any) {
 	if !s.Full() {
-		s.Problems = append(s.Problems, Problem{s.Name, at.Line, at.Column, fmt.Sprintf(format, args...)})
+		s.Mistakes = append(s.Mistakes, Mistake{s.Name, at.Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
 // Full reports whether to stop parsing because there are too many problems or values. The limit on
 // values is MostBytes, because only a file with aliases has more values than bytes.
-func (s *Source) Full() bool { return len(s.Problems) > MostProblems || s.values > s.MostBytes }
+func (s *Source) Full() bool { return len(s.Mistakes) > MostMistakes || s.values > s.MostBytes }
 
-// Err returns the problems as a value of type Problems, or nil if there are none.
+// Err returns the problems as a value of type Mistakes, or nil if there are none.
 func (s *Source) Err() error {
-	if len(s.Problems) == 0 {
+	if len(s.Mistakes) == 0 {
 		return nil
 	}
 	return s.Sorted()
@@ -63,14 +63,14 @@ func (s *Source) Err() error {
 
 // Sorted returns the problems in the order of their positions. If there are too many, the last one
 // only says that more follow.
-func (s *Source) Sorted() Problems {
-	slices.SortStableFunc(s.Problems, func(a, b Problem) int {
+func (s *Source) Sorted() Mistakes {
+	slices.SortStableFunc(s.Mistakes, func(a, b Mistake) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})
-	if len(s.Problems) > MostProblems {
-		s.Problems[MostProblems].Text = "more problems follow; correct the others first"
+	if len(s.Mistakes) > MostMistakes {
+		s.Mistakes[MostMistakes].Text = "more problems follow; correct the others first"
 	}
-	return s.Problems
+	return s.Mistakes
 }
 
 // Document returns the single YAML document of a file. If the file does not have exactly one

@@ -239,32 +239,3 @@ func (x *examination) coverage(topology string, shards []nodes.Shard) {
 	x.find("coverage", "", ErrSlots, fmt.Sprintf("no primary serves %d of %d slots (%s)", missing, nodes.AllSlots, strings.Join(gaps, ", ")),
 		"calls for keys in these slots fail, and with cluster-require-full-coverage yes all calls fail", "start the missing primaries, or assign their slots to others")
 }
-
-// readReplicas returns the addresses of the replicas in the reply to ROLE from the node at addr, or
-// none if that node is itself a replica. It returns false if the reply is malformed.
-func readReplicas(reply any, addr string) (addrs []string, ok bool) {
-	parts, _ := reply.([]any)
-	if len(parts) < 3 {
-		return nil, false
-	} else if parts[0] != "master" {
-		return nil, parts[0] == "slave"
-	}
-	list, ok := parts[2].([]any)
-	host, _, _ := net.SplitHostPort(addr)
-	for _, replica := range list {
-		fields, _ := replica.([]any)
-		if len(fields) < 2 {
-			return nil, false
-		}
-		name, isText := fields[0].(string)
-		port, _ := fields[1].(string)
-		n, err := strconv.ParseUint(port, 10, 16)
-		if !isText || err != nil {
-			return nil, false
-		} else if n == 0 {
-			continue // a program such as redis-cli --replica, which does not listen on a port
-		}
-		addrs = append(addrs, nodes.Reachable(name, "", host, int64(n)))
-	}
-	return addrs, ok
-}

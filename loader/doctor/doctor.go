@@ -267,14 +267,11 @@ func (x *examination) primary(ctx context.Context, c *nodes.Conn, listed nodes.S
 	if p.info["os"] == "embedded" {
 		return
 	}
-	reply, err := c.Do(ctx, "ROLE")
-	addrs, ok := readReplicas(reply, c.Address())
+	role, err := c.Role(ctx)
 	if err != nil {
 		x.unread(c, optional["+role"], "ROLE", "+role", err)
-	} else if !ok {
-		x.failed("reach", c.Garbage("ROLE", reply), unreached)
 	}
-	x.follow(p, slices.Concat(addrs, listed.ReplicaAddrs))
+	x.follow(p, slices.Concat(slices.DeleteFunc(role.Replicas, func(addr string) bool { return addr == "" }), listed.ReplicaAddrs))
 	// A primary stops listing a replica that disconnects, but keeps the replication backlog.
 	if i := p.info; i["role"] == "master" && i["connected_slaves"] == "0" && i["repl_backlog_active"] == "1" && len(listed.ReplicaAddrs) == 0 {
 		x.find("replicas", c.Address(), nil, "no replica follows it, although one did, or it was one itself, less than repl-backlog-ttl ago (usually an hour)",

@@ -105,37 +105,62 @@ func (c *Conn) Libraries(ctx context.Context, args ...any) ([]Library, error) {
 	return list, nil
 }
 
-// PrimaryOf returns the address of a replica's primary, or "" if the replica does not report it.
-func (c *Conn) PrimaryOf(ctx context.Context) string {
-	if reply, err := c.Do(ctx, "ROLE"); err == nil {
-		if parts, _ := reply.([]any); len(parts) >= 3 && parts[0] == "slave" {
-			host, ok1 := parts[1].(string)
-			port, ok2 := parts[2].(int64)
-			if ok1 && ok2 {
-				return net.JoinHostPort(host, strconv.FormatInt(port, 10))
-			}
+// Role is a reply to ROLE.
+type Role struct {
+	Primary  string   // of a replica: the address of its primary
+	Replicas []string // of a primary: the addresses of its replicas, "" for one that does not listen on a port
+}
+
+// Role asks a node for its role.
+func (c *Conn) Role(ctx context.Context) (Role, error) {
+	reply, err := c.Do(ctx, "ROLE")
+	if err != nil {
+		return Role{}, c.Failure("ROLE", err)
+	}
+	parts, _ := reply.([]any)
+	if len(parts) < 3 {
+		return Role{}, c.Garbage("ROLE", reply)
+	}
+	host, isText := parts[1].(string)
+	port, isNumber := parts[2].(int64)
+	if parts[0] == "slave" && isText && isNumber {
+		return Role{Primary: net.JoinHostPort(host, strconv.FormatInt(port, 10))}, nil
+	}
+	list, ok := parts[2].([]any)
+	if parts[0] != "master" || !ok {
+		return Role{}, c.Garbage("ROLE", reply)
+	}
+	r := Role{Replicas: make([]string, len(list))}
+	own, _, _ := net.SplitHostPort(c.Address())
+	for i, replica := range list {
+		fields, _ := replica.([]any)
+		if len(fields) < 2 {
+			return Role{}, c.Garbage("ROLE", reply)
+		}
+		name, isText := fields[0].(string)
+		port, _ := fields[1].(string)
+		n, err := strconv.ParseUint(port, 10, 16)
+		if !isText || err != nil {
+			return Role{}, c.Garbage("ROLE", reply)
+		}
+		if n > 0 { // 0: a program such as redis-cli --replica
+			r.Replicas[i] = reachable(name, "", own, int64(n))
 		}
 	}
-	reply, err := c.Do(ctx, "INFO", "replication")
-	if err != nil {
-		return ""
+	return r, nil
+}
+
+// PrimaryOf returns the address of a replica's primary, or "" if the replica does not report it.
+func (c *Conn) PrimaryOf(ctx context.Context) string {
+	if r, err := c.Role(ctx); err == nil && r.Primary != "" {
+		return r.Primary
 	}
+	reply, err := c.Do(ctx, "INFO", "replication")
 	m := Info(reply)
-	if m["master_host"] == "" || m["master_port"] == "" {
+	if err != nil || m["master_host"] == "" || m["master_port"] == "" {
 		return ""
 	}
 	return net.JoinHostPort(m["master_host"], m["master_port"])
-}
-
-// Replicas returns how many replicas follow a primary, or -1 if it does not report that.
-func (c *Conn) Replicas(ctx context.Context) int {
-	reply, err := c.Do(ctx, "ROLE")
-	if parts, _ := reply.([]any); err == nil && len(parts) >= 3 && parts[0] == "master" {
-		if list, ok := parts[2].([]any); ok {
-			return len(list)
-		}
-	}
-	return -1
 }
 
 // ReadLibrary reads the source code of the node's library, or "" if there is none.

@@ -215,7 +215,7 @@ func readShards(reply any, host string, tls bool) []Shard {
 				}
 				continue
 			}
-			addr := Reachable(stringOf(node, "endpoint"), stringOf(node, "ip"), host, port)
+			addr := reachable(stringOf(node, "endpoint"), stringOf(node, "ip"), host, port)
 			if primary {
 				shards = append(shards, Shard{Addr: addr, Slots: slots})
 			} else {
@@ -255,7 +255,7 @@ func readSlots(reply any, host string, _ bool) []Shard {
 			if !isText && node[0] != nil || !isNumber || !isPort(port) { // nil: the node does not know its own name
 				return nil
 			}
-			if addr := Reachable(name, "", host, port); i == 0 {
+			if addr := reachable(name, "", host, port); i == 0 {
 				at.Addr = addr
 			} else {
 				at.ReplicaAddrs = append(at.ReplicaAddrs, addr)
@@ -268,10 +268,10 @@ func readSlots(reply any, host string, _ bool) []Shard {
 
 func isPort(n int64) bool { return n > 0 && n <= math.MaxUint16 }
 
-// Reachable returns the address for connecting to a node that announces endpoint and ip. host is
+// reachable returns the address for connecting to a node that announces endpoint and ip. host is
 // the host of the node that sent the reply. reachable uses host if the node announces neither a
 // name nor an address, or if it announces a loopback address and host is not one.
-func Reachable(endpoint, ip, host string, port int64) string {
+func reachable(endpoint, ip, host string, port int64) string {
 	name := endpoint
 	if name == "" || name == "?" {
 		name = ip

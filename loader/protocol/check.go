@@ -163,7 +163,7 @@ func (c *call) chose(s Step) error {
 			if err := c.changes(s, namespace, part, old); err != nil {
 				return err
 			}
-		case len(old) > 0 && slices.Contains(old, part):
+		case slices.Contains(old, part):
 		case s.Number > 0:
 			return broken(ruleJoin, "no node has the part of %q", namespace)
 		case part.Number > 0 && (c.shown[part] == "" || c.shown[part] == c.token):

@@ -14,7 +14,7 @@ import (
 
 // folder has the vectors that TestVectors runs: those of the words of a call for which the model has an
 // arithmetic of its own.
-const folder = "../../functions/vectors/next/"
+const folder = "../../functions/vectors/"
 
 var names = []string{"floor.json", "borrow.json", "policies/class.json", "policies/borrow.json"}
 

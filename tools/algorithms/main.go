@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 func main() {
@@ -36,5 +36,5 @@ func run(folder string) error {
 			pictures[t.file] = picture(t, results[i])
 		}
 	}
-	return figures.Write(folder, "algorithms.md", []figures.Table{{Name: "decisions", Text: table}}, pictures)
+	return tables.Write(folder, "algorithms.md", []tables.Table{{Name: "decisions", Text: table}}, pictures)
 }

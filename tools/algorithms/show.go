@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 // tableOf returns the table of docs/algorithms.md, with a row for each algorithm.
@@ -29,7 +30,7 @@ func tableOf(results [][]outcome) string {
 		}
 		rows = append(rows, append(cells, fmt.Sprint(most), seconds(pause), seconds(wait), fmt.Sprint(bytes)))
 	}
-	return figures.Markdown(1, columns, rows)
+	return tables.Markdown(1, columns, rows)
 }
 
 func seconds(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }

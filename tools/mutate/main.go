@@ -45,8 +45,34 @@ const aim = 95 // minimum percentage of mutants to kill
 // and the slowest come last. Fuzz tests use only their seeds, which are always the same.
 var suites = []suite{
 	{flags: []string{"-test.run=^(TestVectors|TestPolicies)$"}},
-	{flags: []string{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies)$"}},
+	{flags: []string{"-test.run=^Test", "-test.skip=^(TestAgreement|TestExactness|TestVectors|TestPolicies|" + slow + ")$"}},
+	{flags: []string{"-test.run=^(" + slow + ")$"}},
 	{flags: []string{"-test.run=^Fuzz"}},
+}
+
+const slow = "TestExactSums|TestWorkOfTheWorstCalls|TestWindowsOfTheCalendar"
+
+// own has the vectors of files, as a regular expression. They come first, because they kill most of the files' mutants.
+// Those of an algorithm have its name.
+var own = map[string]string{
+	"src/30_states.lua":      "several_rates|override|block|bad_input",
+	"src/35_packed.lua":      "several_rates|changes",
+	"src/36_gcra_debt.lua":   "gcra",
+	"src/37_gcra_expiry.lua": "gcra|override",
+	"src/38_gcra_value.lua":  "gcra|several_keys",
+	"src/42_calendar.lua":    "fixed_window",
+	"src/45_limits.lua":      "bad_input",
+	"src/46_never.lua":       "never",
+	"src/50_requests.lua":    "bad_input|several_keys|each",
+	"src/60_decisions.lua":   "several_keys|each|upto|force|block",
+	"src/65_tracking.lua":    "once_and_track",
+	"src/70_once.lua":        "once_and_track",
+	"src/72_overrides.lua":   "override",
+	"src/75_leases.lua":      "concurrency",
+	"src/80_contents.lua":    "block|override",
+	"src/verbs/block.lua":    "block",
+	"src/verbs/override.lua": "override",
+	"src/verbs/usage.lua":    "once_and_track",
 }
 
 type suite struct {
@@ -166,12 +192,12 @@ func equivalents(list string) (map[id]bool, error) {
 	return known, nil
 }
 
-// tryAll tries mutants, one per processor at a time, and returns how many were killed. It prints the
+// tryAll tries mutants, GOMAXPROCS at a time, and returns how many were killed. It prints the
 // mutants that survive and, if verbose is true, also the killed ones.
 func tryAll(tests string, mutants []mutant, verbose bool) (died int, failure error) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	places := make(chan struct{}, runtime.NumCPU())
+	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, m := range mutants {
 		places <- struct{}{}
 		group.Go(func() {
@@ -196,13 +222,15 @@ func tryAll(tests string, mutants []mutant, verbose bool) (died int, failure err
 	return died, failure
 }
 
-// try reports whether a suite kills the mutant. The vectors of the algorithm that the mutant changes
-// come first, because they kill most of its mutants.
+// try reports whether a suite kills the mutant. The vectors of the file that the mutant changes come first.
 func try(tests string, m mutant) (bool, error) {
-	all := suites
+	all, vectors := suites, own[m.File]
 	if name, ok := strings.CutPrefix(m.File, "src/algorithms/"); ok {
-		own := suite{flags: []string{"-test.run=^TestVectors$/./^" + strings.TrimSuffix(name, ".lua") + "$"}, limit: suites[0].limit}
-		all = slices.Concat([]suite{own}, suites)
+		vectors = strings.TrimSuffix(name, ".lua")
+	}
+	if vectors != "" {
+		first := suite{flags: []string{"-test.run=^TestVectors$/./^(" + vectors + ")$"}, limit: suites[0].limit}
+		all = slices.Concat([]suite{first}, suites)
 	}
 	for _, s := range all {
 		if died, err := run(tests, s, m); died || err != nil {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/figures"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/tools/pictures/diagram"
 )
 
 // A fleet is three servers, which run a build.
@@ -78,9 +78,9 @@ func (r *record) of(addr string) (found []string) {
 }
 
 // arrows returns the texts of the arrows between two parties.
-func arrows(steps []figures.Step, who, primary int) (found []string) {
+func arrows(steps []diagram.Step, who, primary int) (found []string) {
 	for _, s := range steps {
-		if (s.Kind == figures.Call || s.Kind == figures.Reply) && (s.From == who && s.To == primary || s.From == primary && s.To == who) {
+		if (s.Kind == diagram.Call || s.Kind == diagram.Reply) && (s.From == who && s.To == primary || s.From == primary && s.To == who) {
 			found = append(found, s.Text)
 		}
 	}
@@ -88,7 +88,7 @@ func arrows(steps []figures.Step, who, primary int) (found []string) {
 }
 
 // compare checks that a party does on each server what the picture shows.
-func (r *record) compare(t *testing.T, f fleet, steps []figures.Step, who int) {
+func (r *record) compare(t *testing.T, f fleet, steps []diagram.Step, who int) {
 	t.Helper()
 	for i, addr := range f.addrs {
 		if got, want := r.of(addr), arrows(steps, who, primaries[i]); !slices.Equal(got, want) {

@@ -1,30 +1,30 @@
 package main
 
-import "github.com/ratelimit-functions/ratelimit/internal/figures"
+import "github.com/ratelimit-functions/ratelimit/tools/pictures/diagram"
 
 // A box of a diagram, and the text in it.
 type box struct {
 	x, y, width, height float64
 	class               string
-	labels              []figures.Label
+	labels              []diagram.Label
 }
 
 // An arrow of a diagram, and the text above it.
 type arrow struct {
 	x1, y1, x2, y2 float64
 	class          string
-	label          figures.Label
+	label          diagram.Label
 }
 
-func bold(text string) figures.Label  { return figures.Label{Class: "bold", Text: text} }
-func plain(text string) figures.Label { return figures.Label{Text: text} }
-func small(text string) figures.Label { return figures.Label{Class: "small", Text: text} }
-func code(text string) figures.Label  { return figures.Label{Class: "code", Text: text} }
+func bold(text string) diagram.Label  { return diagram.Label{Class: "bold", Text: text} }
+func plain(text string) diagram.Label { return diagram.Label{Text: text} }
+func small(text string) diagram.Label { return diagram.Label{Class: "small", Text: text} }
+func code(text string) diagram.Label  { return diagram.Label{Class: "code", Text: text} }
 
 // A note is a line of text at a place.
 type note struct {
 	x, y float64
-	figures.Label
+	diagram.Label
 }
 
 // overview draws who calls the library, who deploys it, and where it runs.
@@ -39,14 +39,14 @@ func overview() (string, error) {
 		shard         = 108 // height of a primary, with the space below it
 	)
 	boxes := []box{
-		{8, 8, callers - 8, 78, "box", []figures.Label{bold("Programs in any language"), small("a Redis client, and one command:"), code("FCALL ratelimit_take 1 user:42 100/m")}},
-		{8, 102, callers - 8, 78, "box", []figures.Label{bold("Go programs"), small("package client: timeouts, batches,"), small("a breaker, fallbacks")}},
-		{8, 196, callers - 8, 56, "box", []figures.Label{bold("nginx, Caddy, HAProxy, Apache,"), bold("Traefik, Envoy")}},
-		{8, 290, callers - 8, 56, "box", []figures.Label{bold("ratelimit-gateway"), small("also serves programs: JSON over HTTP")}},
-		{8, 362, callers - 8, 56, "box", []figures.Label{code("ratelimit status --watch"), small("loads a lost library again")}},
-		{336, 196, 98, 56, "box", []figures.Label{small("your"), small("application")}},
-		{8, 432, callers - 8, bottom - 432, "box", []figures.Label{bold("CI"), small("policies.yaml and its tests, in git"), code("ratelimit test"), code("ratelimit plan"), code("ratelimit deploy")}},
-		{servers, 8, width - 8 - servers, bottom - 8, "frame", []figures.Label{bold("Redis or Valkey"), small("On a primary, each FCALL is one atomic step.")}},
+		{8, 8, callers - 8, 78, "box", []diagram.Label{bold("Programs in any language"), small("a Redis client, and one command:"), code("FCALL ratelimit_take 1 user:42 100/m")}},
+		{8, 102, callers - 8, 78, "box", []diagram.Label{bold("Go programs"), small("package client: timeouts, batches,"), small("a breaker, fallbacks")}},
+		{8, 196, callers - 8, 56, "box", []diagram.Label{bold("nginx, Caddy, HAProxy, Apache,"), bold("Traefik, Envoy")}},
+		{8, 290, callers - 8, 56, "box", []diagram.Label{bold("ratelimit-gateway"), small("also serves programs: JSON over HTTP")}},
+		{8, 362, callers - 8, 56, "box", []diagram.Label{code("ratelimit status --watch"), small("loads a lost library again")}},
+		{336, 196, 98, 56, "box", []diagram.Label{small("your"), small("application")}},
+		{8, 432, callers - 8, bottom - 432, "box", []diagram.Label{bold("CI"), small("policies.yaml and its tests, in git"), code("ratelimit test"), code("ratelimit plan"), code("ratelimit deploy")}},
+		{servers, 8, width - 8 - servers, bottom - 8, "frame", []diagram.Label{bold("Redis or Valkey"), small("On a primary, each FCALL is one atomic step.")}},
 	}
 	arrows := []arrow{
 		{callers, 47, servers, 47, "", code("FCALL")},
@@ -69,11 +69,11 @@ func overview() (string, error) {
 	for i := range 3 {
 		y := shardsFrom + shard*float64(i)
 		boxes = append(boxes,
-			box{primaries, y, 168, shard - 14, "box", []figures.Label{bold("primary"), small("the library,"), small("its policies,"), small("the states of keys")}},
-			box{replicas, y, 104, shard - 14, "box", []figures.Label{bold("replica"), small("a copy that"), small("may lag")}})
+			box{primaries, y, 168, shard - 14, "box", []diagram.Label{bold("primary"), small("the library,"), small("its policies,"), small("the states of keys")}},
+			box{replicas, y, 104, shard - 14, "box", []diagram.Label{bold("replica"), small("a copy that"), small("may lag")}})
 		arrows = append(arrows, arrow{primaries + 168, y + 47, replicas, y + 47, "late", plain("")})
 	}
-	p := figures.NewDiagram("Programs call the library on the servers with FCALL: directly, through the Go client, or through the gateway. CI deploys the library and its policies to every primary, and ratelimit status --watch loads a lost library again.", width)
+	p := diagram.New("Programs call the library on the servers with FCALL: directly, through the Go client, or through the gateway. CI deploys the library and its policies to every primary, and ratelimit status --watch loads a lost library again.", width)
 	for _, b := range boxes {
 		if err := p.Box(b.x, b.y, b.width, b.height, b.class, b.labels...); err != nil {
 			return "", err

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/ratelimit-functions/ratelimit/internal/figures"
+import "github.com/ratelimit-functions/ratelimit/tools/pictures/diagram"
 
 // The parties of a call.
 const (
@@ -9,23 +9,23 @@ const (
 	inRedis
 )
 
-func ofCall(title string, steps ...figures.Step) (string, error) {
-	return figures.Sequence{Title: title, Width: 760, Parties: []string{"your program", "Go client", "Redis"}, Steps: steps}.SVG()
+func ofCall(title string, steps ...diagram.Step) (string, error) {
+	return diagram.Sequence{Title: title, Width: 760, Parties: []string{"your program", "Go client", "Redis"}, Steps: steps}.SVG()
 }
 
-func call(from, to int, text string) figures.Step {
-	return figures.Step{Kind: figures.Call, From: from, To: to, Text: text}
+func call(from, to int, text string) diagram.Step {
+	return diagram.Step{Kind: diagram.Call, From: from, To: to, Text: text}
 }
-func reply(from, to int, text string) figures.Step {
-	return figures.Step{Kind: figures.Reply, From: from, To: to, Text: text}
+func reply(from, to int, text string) diagram.Step {
+	return diagram.Step{Kind: diagram.Reply, From: from, To: to, Text: text}
 }
-func lost(from, to int, text string) figures.Step {
-	return figures.Step{Kind: figures.Lost, From: from, To: to, Text: text}
+func lost(from, to int, text string) diagram.Step {
+	return diagram.Step{Kind: diagram.Lost, From: from, To: to, Text: text}
 }
-func does(who int, text string) figures.Step {
-	return figures.Step{Kind: figures.Note, From: who, Text: text}
+func does(who int, text string) diagram.Step {
+	return diagram.Step{Kind: diagram.Note, From: who, Text: text}
 }
-func later(text string) figures.Step { return figures.Step{Kind: figures.Later, Text: text} }
+func later(text string) diagram.Step { return diagram.Step{Kind: diagram.Later, Text: text} }
 
 // once draws a take whose reply is lost, and which the client repeats.
 func once() (string, error) {

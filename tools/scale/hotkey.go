@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 // A hotKey is one key that many processes use, each with its own batches, as with
@@ -118,5 +119,5 @@ func hotTable() string {
 				percent(t.admitted, min(t.offered, hotRate)), fmt.Sprintf("%.0f %%", 100*t.unused()), figures.Count(float64(t.messages)))
 		}
 	})
-	return figures.Markdown(0, columns, rows)
+	return tables.Markdown(0, columns, rows)
 }

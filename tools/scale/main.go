@@ -10,13 +10,13 @@ import (
 	"os"
 	"sync"
 
-	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 func main() {
 	write := flag.String("write", "", "the `folder` of scale.md, to put the tables and the plot into")
 	flag.Parse()
-	tables := []figures.Table{
+	all := []tables.Table{
 		{Name: "hot key", Text: hotTable()},
 		{Name: "shards", Text: shardsTable()},
 		{Name: "servers", Text: serversTable()},
@@ -24,12 +24,12 @@ func main() {
 		{Name: "regions", Text: regionsTable()},
 	}
 	if *write == "" {
-		for _, t := range tables {
+		for _, t := range all {
 			fmt.Printf("%s\n\n%s\n", t.Name, t.Text)
 		}
 		return
 	}
-	if err := figures.Write(*write, "scale.md", tables, map[string]string{"scale.svg": plotted()}); err != nil {
+	if err := tables.Write(*write, "scale.md", all, map[string]string{"scale.svg": plotted()}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 const (
@@ -77,7 +78,7 @@ func shardsTable() string {
 		rest := most - busiest[slices.Index(load, most)]
 		rows = append(rows, []string{n, ttl, figures.Count(sum), figures.Count(sum / shards), figures.Count(most), figures.Count(rest)})
 	}
-	return figures.Markdown(0, []string{"n", "ttl", "messages/s", "a shard on average", "the busiest shard", "without its busiest key"}, rows)
+	return tables.Markdown(0, []string{"n", "ttl", "messages/s", "a shard on average", "the busiest shard", "without its busiest key"}, rows)
 }
 
 // serversTable returns a table of how many shards are needed if each is used at half of its
@@ -91,5 +92,5 @@ func serversTable() string {
 		}
 		rows = append(rows, cells)
 	}
-	return figures.Markdown(0, []string{"decisions/s", "no batches", "2 a message", "10 a message", "100 a message"}, rows)
+	return tables.Markdown(0, []string{"decisions/s", "no batches", "2 a message", "10 a message", "100 a message"}, rows)
 }

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"sort"
 
-	"github.com/ratelimit-functions/ratelimit/internal/figures"
+	"github.com/ratelimit-functions/ratelimit/tools/tables"
 )
 
 // A split is a limit that is divided among several keys. Calls arrive at random, and each key gets
@@ -80,7 +80,7 @@ func subKeysTable() string {
 			}
 		}
 	})
-	return figures.Markdown(0, columns, rows)
+	return tables.Markdown(0, columns, rows)
 }
 
 // regionsTable returns a table of how much three regions with their own servers admit together, as
@@ -115,5 +115,5 @@ func regionsTable() string {
 			rows[i] = append(rows[i], fmt.Sprintf("%.0f %%", 100*float64(s.run().admitted)/(2*splitLimit)))
 		}
 	})
-	return figures.Markdown(2, []string{"shares", "traffic", "asked for 60 %", "asked for 90 %", "asked for 400 %"}, rows)
+	return tables.Markdown(2, []string{"shares", "traffic", "asked for 60 %", "asked for 90 %", "asked for 400 %"}, rows)
 }

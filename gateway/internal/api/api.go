@@ -3,11 +3,9 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/internal/problem"
 )
 
@@ -56,7 +55,7 @@ func New(options Options) http.Handler {
 	h := &handler{Options: options, logs: rate.Sometimes{Interval: time.Second}}
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		problem.Problem{Status: http.StatusForbidden, Detail: "a page of another origin sent the request; call the API from a program"}.Write(w)
+		problem.Details{Status: http.StatusForbidden, Detail: "a page of another origin sent the request; call the API from a program"}.Write(w)
 	}))
 	return guard.Handler(h)
 }
@@ -64,11 +63,11 @@ func New(options Options) http.Handler {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && !h.AnyHost && !known(r.Host, h.Hosts):
-		problem.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%.100q is not a known name of the gateway; call it by its address, or start it with --hosts and the name", r.Host)}.Write(w)
+		problem.Details{Status: http.StatusForbidden, Detail: fmt.Sprintf("%.100q is not a known name of the gateway; call it by its address, or start it with --hosts and the name", r.Host)}.Write(w)
 		return
 	case h.Token != "" && !authorized(r, h.Token):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		problem.Problem{Status: http.StatusUnauthorized, Detail: "the request lacks the token of --admin; send it as Authorization: Bearer TOKEN"}.Write(w)
+		problem.Details{Status: http.StatusUnauthorized, Detail: "the request lacks the token of --admin; send it as Authorization: Bearer TOKEN"}.Write(w)
 		return
 	}
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
@@ -80,14 +79,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op, found := operations[name]
 	switch {
 	case !found:
-		problem.Problem{Status: http.StatusNotFound, Detail: r.URL.Path + " is not a path of the API; " + Prefix + "openapi.yaml lists the paths"}.Write(w)
+		problem.Details{Status: http.StatusNotFound, Detail: r.URL.Path + " is not a path of the API; " + Prefix + "openapi.yaml lists the paths"}.Write(w)
 	case op.admin && !h.Admin:
-		problem.Problem{Status: http.StatusForbidden, Detail: r.URL.Path + " is served on the admin port only; start the gateway with --admin 127.0.0.1:8082, and call it there"}.Write(w)
+		problem.Details{Status: http.StatusForbidden, Detail: r.URL.Path + " is served on the admin port only; start the gateway with --admin 127.0.0.1:8082, and call it there"}.Write(w)
 	case !op.admin && h.Admin:
-		problem.Problem{Status: http.StatusNotFound, Detail: r.URL.Path + " is served on the port of --http, and not on the admin port"}.Write(w)
+		problem.Details{Status: http.StatusNotFound, Detail: r.URL.Path + " is served on the port of --http, and not on the admin port"}.Write(w)
 	case r.Method != http.MethodPost && !(op.get && r.Method == http.MethodGet):
 		w.Header().Set("Allow", op.methods())
-		problem.Problem{Status: http.StatusMethodNotAllowed, Detail: r.URL.Path + " takes " + op.methods() + ", not " + r.Method}.Write(w)
+		problem.Details{Status: http.StatusMethodNotAllowed, Detail: r.URL.Path + " takes " + op.methods() + ", not " + r.Method}.Write(w)
 	default:
 		h.serve(w, r, name, op)
 	}
@@ -112,15 +111,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	if answer.decision == "denied" {
 		h.Log.Debug("denied", "source", "api", "name", name)
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(answer.reply); err != nil { // cannot happen with these replies
+	text, err := printable.Encode(answer.reply, "")
+	if err != nil { // cannot happen with these replies
 		h.refuse(w, name, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text.Bytes()) // the client may have hung up
+	_, _ = io.WriteString(w, text) // the client may have hung up
 }
 
 // refuse sends an error. It logs errors that the caller cannot correct, at most once a second.
@@ -155,12 +152,12 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-func describe(err error) problem.Problem {
+func describe(err error) problem.Details {
 	if own, ok := errors.AsType[*invalid](err); ok {
-		return problem.Problem{Status: own.status, Reason: own.reason, Detail: own.text}
+		return problem.Details{Status: own.status, Reason: own.reason, Detail: own.text}
 	}
 	detail := strings.TrimPrefix(remedy.For(err).Error(), "ratelimit: ")
-	p := problem.Problem{Status: http.StatusServiceUnavailable, Reason: "UNAVAILABLE", Detail: detail, Lost: errors.Is(err, client.ErrOutcomeUnknown)}
+	p := problem.Details{Status: http.StatusServiceUnavailable, Reason: "UNAVAILABLE", Detail: detail, Lost: errors.Is(err, client.ErrOutcomeUnknown)}
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return p

@@ -177,7 +177,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 				if status == "200" {
 					continue
 				}
-				if got, want := s.describe(s.response(r).Content["application/problem+json"].Schema), shape(reflect.TypeFor[problem.Problem](), false); got != want {
+				if got, want := s.describe(s.response(r).Content["application/problem+json"].Schema), shape(reflect.TypeFor[problem.Details](), false); got != want {
 					t.Errorf("the reply %s to %s %s is\n%s in the document and\n%s in the handler", status, method, name, got, want)
 				}
 			}

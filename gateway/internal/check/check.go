@@ -81,7 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	policy, limit, err := h.limit(strings.TrimPrefix(path, "/check/"))
 	if err != nil {
 		h.Metrics.Decided("check", "unknown", "error", began)
-		problem.Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
+		problem.Details{Status: http.StatusBadRequest, Detail: err.Error()}.Write(w)
 		return
 	}
 	var got outcome
@@ -104,8 +104,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refusal returns the response if the policy does not exist or cannot be used with one key. The
 // status is 400, because many proxies let a request through after a 5xx status.
-func refusal(policy string, err error) problem.Problem {
-	p := problem.Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
+func refusal(policy string, err error) problem.Details {
+	p := problem.Details{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
 	if remedy.Code(err) == "NOPOLICY" {
 		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
 	}

@@ -23,7 +23,7 @@ import (
 const maxBytes = 64 << 20
 
 // Load reads the files in the folder dir. It ignores files whose names do not end in .yaml or .yml,
-// or begin with a dot. If a file is invalid, the error contains yamlfile.Problems. Two files with
+// or begin with a dot. If a file is invalid, the error contains yamlfile.Mistakes. Two files with
 // the same domain are an error, unless merge is true.
 func Load(dir string, merge bool) (*Config, error) {
 	names, err := files(dir)
@@ -99,7 +99,7 @@ func (l *loader) check() error {
 	if len(seen) == 0 {
 		return nil
 	}
-	wrong, err := policies.CheckLimits(slices.Collect(maps.Keys(seen)))
+	wrong, err := policies.LimitErrors(slices.Collect(maps.Keys(seen)))
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (l *loader) check() error {
 	return nil
 }
 
-// file adds the rules of a file. Problems are in l.source.
+// file adds the rules of a file. Mistakes are in l.source.
 func (l *loader) file(name string, content []byte) {
 	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
 	root := l.source.Document(content, "domain:")
@@ -129,7 +129,7 @@ func (l *loader) file(name string, content []byte) {
 	}
 	at := l.config.domains[domain]
 	switch {
-	case domain == "" && len(l.source.Problems) == 0:
+	case domain == "" && len(l.source.Mistakes) == 0:
 		l.source.Wrong(root, "the field domain is missing or empty; write the domain that the proxy sends, as in domain: web")
 	case at != nil && !l.merge:
 		l.source.Wrong(f.Domain, "the domain %s is also in another file; put its descriptors into one file", yamlfile.Shown(domain))
@@ -165,10 +165,10 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 		ValueToMetric  bool       `yaml:"value_to_metric"`
 		ShareThreshold bool       `yaml:"share_threshold"`
 	}
-	before := len(l.source.Problems)
+	before := len(l.source.Mistakes)
 	given := l.source.Decode(n, "a descriptor", &d)
 	if d.Key == "" {
-		if len(l.source.Problems) == before {
+		if len(l.source.Mistakes) == before {
 			l.source.Wrong(n, "a descriptor has no key; write key: and the name of an entry")
 		}
 		return
@@ -225,7 +225,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 		Name      *yaml.Node   `yaml:"name"`
 		Replaces  []*yaml.Node `yaml:"replaces"`
 	}
-	before := len(l.source.Problems)
+	before := len(l.source.Mistakes)
 	given := l.source.Decode(n, "rate_limit", &r)
 	rule := &Rule{Label: label, Unlimited: r.Unlimited}
 	if r.Name != nil && !yamlfile.Null(r.Name) {
@@ -234,7 +234,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 	for _, item := range r.Replaces {
 		rule.Replaces = append(rule.Replaces, l.replaced(item, rule.Name))
 	}
-	if len(l.source.Problems) > before {
+	if len(l.source.Mistakes) > before {
 		return rule
 	}
 	unit := rls.RateLimitResponse_RateLimit_Unit(rls.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(r.Unit)])
@@ -244,7 +244,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 		l.source.Wrong(given["limit"].Key, "rate_limit has limit and one of unit, requests_per_unit and unlimited; keep limit alone")
 	case r.Limit != nil:
 		rule.Limit = client.Limit(l.source.Text(r.Limit, "limit"))
-		if len(l.source.Problems) == before {
+		if len(l.source.Mistakes) == before {
 			l.limits = append(l.limits, limited{l.source, r.Limit, string(rule.Limit)})
 		}
 	case r.Unlimited && unit != 0:

@@ -54,7 +54,7 @@ func TestProblems(t *testing.T) {
 	} {
 		dir := folder(t, "a.yaml", tt.content)
 		_, err := envoyconfig.Load(dir, false)
-		var problems yamlfile.Problems
+		var problems yamlfile.Mistakes
 		if !errors.As(err, &problems) || !strings.Contains(err.Error()+"\n", tt.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "a.yaml")+":") {
 			t.Errorf("%q:\n%v\nwant ...%s", tt.content, err, tt.want)
 		}
@@ -124,7 +124,7 @@ func TestWatcher(t *testing.T) {
 	watcher := envoyconfig.NewWatcher(dir, false)
 	check := func(what string, want uint32) {
 		t.Helper()
-		config, err := watcher.Check()
+		config, err := watcher.Reload()
 		switch {
 		case err != nil:
 			t.Fatalf("%s: %v", what, err)
@@ -146,7 +146,7 @@ func TestWatcher(t *testing.T) {
 	require(t, os.Chtimes(filepath.Join(two, "a.yaml"), time.Time{}, time.Unix(1, 0)))
 	check("another time", 0)
 	link(bad)
-	if _, err := watcher.Check(); err == nil {
+	if _, err := watcher.Reload(); err == nil {
 		t.Fatal("no error for a bad file")
 	}
 	check("the bad file again", 0)

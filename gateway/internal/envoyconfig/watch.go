@@ -18,11 +18,11 @@ type Watcher struct {
 // NewWatcher returns a Watcher for a folder; see [Load].
 func NewWatcher(dir string, merge bool) *Watcher { return &Watcher{dir: dir, merge: merge} }
 
-// Check loads the folder on the first call, and whenever its content has changed since the last
+// Reload loads the folder on the first call, and whenever its content has changed since the last
 // call. Otherwise, it returns nil and no error. It reads the folder's files only if a path, a size
 // or a time has changed. To replace a ConfigMap, Kubernetes changes a symbolic link, which changes
 // the paths.
-func (w *Watcher) Check() (*Config, error) {
+func (w *Watcher) Reload() (*Config, error) {
 	names, err := files(w.dir)
 	seen := fmt.Sprint(err)
 	for _, name := range names {

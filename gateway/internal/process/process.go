@@ -261,7 +261,7 @@ func (g *Gateway) lookUp(ctx context.Context) {
 }
 
 func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
-	config, err := watcher.Check()
+	config, err := watcher.Reload()
 	if config == nil && err == nil {
 		return nil
 	}

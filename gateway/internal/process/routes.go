@@ -45,7 +45,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		case strings.HasPrefix(at, api.Prefix):
 			plain.ServeHTTP(w, r)
 		case at != path.Clean(at): // mux would redirect, and some proxies treat a redirect as permission
-			problem.Problem{Status: http.StatusNotFound, Detail: "the path has // or . or .. in it, or ends with /; write it without"}.Write(w)
+			problem.Details{Status: http.StatusNotFound, Detail: "the path has // or . or .. in it, or ends with /; write it without"}.Write(w)
 		default:
 			mux.ServeHTTP(w, r)
 		}

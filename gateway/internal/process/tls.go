@@ -2,13 +2,14 @@ package process
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 // TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
@@ -47,16 +48,9 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	if f.ClientCA == "" {
 		return config, nil
 	}
-	text, err := os.ReadFile(f.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-client-ca: %w; name a file with certificates", err)
-	}
-	config.ClientCAs = x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--tls-client-ca: %s contains no certificate; name a file in PEM form", f.ClientCA)
-	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	return config, nil
+	config.ClientCAs, err = dialing.Authorities("--tls-client-ca", f.ClientCA)
+	return config, err
 }
 
 // stamp returns a string that changes if a file changes.

@@ -5,9 +5,9 @@ package remedy
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/printable"
 )
 
 // operators holds the operations of the admin port.
@@ -40,14 +40,8 @@ func For(err error) error {
 	return &copied
 }
 
-// Cut cuts text off after 60 bytes, and adds "..." if it was longer, for an error message.
-func Cut(text string) string {
-	const most = 60
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
-}
+// Cut cuts off what is too long for an error message.
+func Cut(text string) string { return printable.Cut(text, 60) }
 
 // Code returns the Code of an error of package client, such as "NOPOLICY", if no retry helps against it.
 // For any other error it returns "".

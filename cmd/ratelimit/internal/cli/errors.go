@@ -34,11 +34,10 @@ func differs(negative bool) error {
 
 // report writes err as one line and returns the exit code.
 func (a *app) report(err error) int {
-	var code exitCode
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitFine
-	case errors.As(err, &code):
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
 	fmt.Fprintln(a.stderr, "ratelimit: "+oneLine(a.explained(err)))
@@ -94,7 +93,7 @@ func (a *app) reworded(err error) string {
 		copied := *e
 		copied.Remedy = a.remedy(e, e.Remedy)
 		return copied.Error()
-	case policies.Problems: // Problems.Error returns only the first problem
+	case policies.Mistakes: // Mistakes.Error returns only the first problem
 		var all []string
 		for _, problem := range e {
 			all = append(all, problem.Error())

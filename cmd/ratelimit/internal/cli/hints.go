@@ -63,12 +63,11 @@ var hints = []struct {
 }
 
 func (a *app) hint(err error) string {
-	var call *client.Error
-	var node *nodes.Error
 	code := ""
-	if errors.As(err, &call) {
-		code = call.Code
-	} else if errors.As(err, &node) {
+	node, _ := errors.AsType[*nodes.Error](err)
+	if call, ok := errors.AsType[*client.Error](err); ok {
+		code, node = call.Code, nil
+	} else if node != nil {
 		code = node.Code
 	}
 	for _, h := range hints {
@@ -189,8 +188,8 @@ func (a *app) rights(node *nodes.Error) []string {
 // missing. command is the command that the user should see in place of the client's operation, such
 // as "take --dry-run".
 func (a *app) withArguments(err error, command string, req client.Request) error {
-	var call *client.Error
-	if !errors.As(err, &call) {
+	call, ok := errors.AsType[*client.Error](err)
+	if !ok {
 		return err
 	}
 	copied, limit := *call, string(req.Limits[0])

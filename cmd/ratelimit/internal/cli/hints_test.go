@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -180,6 +181,9 @@ func TestRepliesOfCalls(t *testing.T) {
 			return ""
 		})
 		m.names = append(m.names, addr, "ADDR")
+		if m.timeout = 0; strings.HasPrefix(reply, "TRYAGAIN") {
+			m.timeout = 5 * time.Second // the command retries until then
+		}
 		m.fails(nil, "take", "k", "1/s", "--redis", addr)
 	}
 	addr := standIn(t, srv, false, func(words []string) string {

@@ -225,7 +225,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	}
 	var expected []loadExpected
 	for _, e := range f.expected {
-		measured, met := e.Check(report)
+		measured, met := e.Met(report)
 		expected = append(expected, loadExpected{e.Text, measured, met})
 	}
 	if a.json {
@@ -257,8 +257,8 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 // loadKind returns the text of an error without the keys, so that errors that differ only in the
 // keys are counted together.
 func (a *app) loadKind(err error) string {
-	var call *client.Error
-	if !errors.As(err, &call) {
+	call, ok := errors.AsType[*client.Error](err)
+	if !ok {
 		return a.explained(err)
 	}
 	nameless := *call

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
 )
@@ -19,6 +21,7 @@ type messages struct {
 	section string
 	names   []string // pairs: a string that differs between runs, such as an address, then its placeholder
 	text    strings.Builder
+	timeout time.Duration // of the commands; 0: that of testApp
 }
 
 var messagesFile, _ = filepath.Abs("testdata/messages.txt") // tests change the working directory
@@ -43,6 +46,7 @@ func (m *messages) failsAfter(env []string, args ...string) string {
 	m.t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := testApp(env, &stdout, &stderr)
+	a.timeout = cmp.Or(m.timeout, a.timeout)
 	err := a.run(m.t.Context(), args)
 	if code := a.report(err); code != exitError || err == nil || strings.Count(stderr.String(), "\n") != 1 {
 		m.t.Errorf("%v: exit code %d, stderr %q", args, code, stderr.String())

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -26,14 +25,11 @@ func (a *app) printJSON(v any) error { return a.encode(v, "  ") }
 func (a *app) printJSONLine(v any) error { return a.encode(v, "") }
 
 func (a *app) encode(v any, indent string) error {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", indent)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil && a.unwritten == nil {
+	text, err := printable.Encode(v, indent)
+	if err != nil && a.unwritten == nil {
 		a.unwritten = err
 	}
-	return a.write(printable.JSON(text.String()))
+	return a.write(printable.JSON(text))
 }
 
 // printf escapes newlines in its arguments, so only the format can start a new line.
@@ -88,7 +84,7 @@ func (f reportFile) check() error {
 			return f.refuse(fmt.Errorf("%s exists and is another kind of file, so it is not overwritten", f.name))
 		}
 	}
-	return f.refuse(replace.Check(f.name))
+	return f.refuse(replace.Writable(f.name))
 }
 
 // write writes the report's file, if its flag was given.

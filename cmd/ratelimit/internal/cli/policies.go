@@ -80,8 +80,8 @@ A schema cannot check everything: run "ratelimit verify" and "ratelimit test", t
 type policyReport struct {
 	File     string            `json:"file"` // several are separated by commas
 	Policies []verifiedPolicy  `json:"policies"`
-	Problems policies.Problems `json:"problems"`
-	Notes    policies.Problems `json:"notes"` // limits that never allow a call, which are not problems
+	Problems policies.Mistakes `json:"problems"`
+	Notes    policies.Mistakes `json:"notes"` // limits that never allow a call, which are not problems
 }
 
 type verifiedPolicy struct {
@@ -106,7 +106,7 @@ type verifiedLimit struct {
 // checkPolicies reads and checks files. The report contains the problems in the files. The error
 // means that a file could not be read or that the check failed to run.
 func checkPolicies(names ...string) (policyReport, error) {
-	report := policyReport{File: strings.Join(names, ", "), Policies: []verifiedPolicy{}, Problems: policies.Problems{}, Notes: policies.Problems{}}
+	report := policyReport{File: strings.Join(names, ", "), Policies: []verifiedPolicy{}, Problems: policies.Mistakes{}, Notes: policies.Mistakes{}}
 	file, err := policies.Read(names...)
 	if errors.As(err, &report.Problems) {
 		return report, nil
@@ -114,7 +114,7 @@ func checkPolicies(names ...string) (policyReport, error) {
 	if err != nil {
 		return report, fmt.Errorf("--policies: %w", err)
 	}
-	found, err := file.Check()
+	found, err := file.Findings()
 	if err != nil {
 		return report, err
 	}

@@ -158,48 +158,15 @@ type policiesReport struct {
 	Servers   int                   `json:"servers"`   // primaries that replied
 	Uncounted []string              `json:"uncounted"` // primaries whose library is too old to count calls
 	Libraries []policycalls.Library `json:"libraries"`
-	Policies  []policyCallsReport   `json:"policies"`
+	Policies  []policycalls.Policy  `json:"policies"`
 	Error     string                `json:"error,omitempty"`
 }
 
-type policyCallsReport struct {
-	Name   string   `json:"name"`
-	Limits []string `json:"limits"` // null if the user may not read the library
-	Shadow bool     `json:"shadow"`
-	Track  bool     `json:"track"`
-	callsReport
-	Canary *canaryReport `json:"canary,omitempty"`
-}
-
-type canaryReport struct {
-	SharePerMille int64    `json:"share_per_mille"`
-	Limits        []string `json:"limits"`
-	Shadow        bool     `json:"shadow"`
-	callsReport
-}
-
-type callsReport struct {
-	Counted bool `json:"counted"` // whether any of the servers that replied counts calls
-	usage.Count
-	PerSec *usage.Rate `json:"per_second,omitempty"` // rates since the previous pass, with --watch
-}
-
 func newPoliciesReport(look policyLook) policiesReport {
-	report := policiesReport{Complete: look.err == nil, Servers: look.fleet.Replied, Uncounted: look.fleet.Uncounted, Libraries: look.fleet.Libraries, Policies: []policyCallsReport{}, Error: look.fault}
-	if report.Libraries == nil {
-		report.Libraries = []policycalls.Library{}
+	return policiesReport{
+		Complete: look.err == nil, Servers: look.fleet.Replied, Uncounted: append([]string{}, look.fleet.Uncounted...),
+		Libraries: append([]policycalls.Library{}, look.fleet.Libraries...), Policies: append([]policycalls.Policy{}, look.fleet.Policies...), Error: look.fault,
 	}
-	if report.Uncounted == nil {
-		report.Uncounted = []string{}
-	}
-	for _, p := range look.fleet.Policies {
-		entry := policyCallsReport{p.Name, p.Limits, p.Shadow, p.Track, callsReport(p.Calls), nil}
-		if c := p.Canary; c != nil {
-			entry.Canary = &canaryReport{c.Share, c.Limits, c.Shadow, callsReport(c.Calls)}
-		}
-		report.Policies = append(report.Policies, entry)
-	}
-	return report
 }
 
 // printPolicyCalls prints a reading as a table, or as a line of JSON with --json.

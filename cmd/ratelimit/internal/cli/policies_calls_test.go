@@ -62,13 +62,13 @@ POLICY   KIND                 ALLOWED   DENIED    DENIED %  LIMIT
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFine || got.stderr != "" || strings.Count(got.stdout, "\n") != 1 {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	calls := func(allowed, denied int64) callsReport {
-		return callsReport{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}}
+	calls := func(allowed, denied int64) policycalls.Calls {
+		return policycalls.Calls{Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}}
 	}
-	if want := (policiesReport{Complete: true, Servers: 1, Uncounted: []string{}, Libraries: []policycalls.Library{{Version: build.Version(), BuildID: build.ID(), Contract: 1, Servers: 1}}, Policies: []policyCallsReport{
-		{Name: "api", Limits: []string{"2/d"}, callsReport: calls(2, 1000), Canary: &canaryReport{5, []string{"1/d"}, true, calls(1, 3)}},
-		{Name: "calc", Limits: []string{"resource: 9/d", "consumer: 5/m"}, Track: true, callsReport: calls(0, 0)},
-		{Name: "export", Limits: []string{"1/d"}, Shadow: true, callsReport: calls(1, 3)},
+	if want := (policiesReport{Complete: true, Servers: 1, Uncounted: []string{}, Libraries: []policycalls.Library{{Version: build.Version(), BuildID: build.ID(), Contract: 1, Servers: 1}}, Policies: []policycalls.Policy{
+		{Name: "api", Limits: []string{"2/d"}, Calls: calls(2, 1000), Canary: &policycalls.Canary{Share: 5, Limits: []string{"1/d"}, Shadow: true, Calls: calls(1, 3)}},
+		{Name: "calc", Limits: []string{"resource: 9/d", "consumer: 5/m"}, Track: true, Calls: calls(0, 0)},
+		{Name: "export", Limits: []string{"1/d"}, Shadow: true, Calls: calls(1, 3)},
 	}}); !reflect.DeepEqual(report, want) {
 		t.Errorf("%+v\nwant %+v", report, want)
 	}

@@ -92,7 +92,7 @@ const oneTest = "policies: p.yaml\ntests:\n- name: one\n  calls:\n"
 
 // problemLines returns the problems in a file, one per line. If err is not Problems, it returns err as a string.
 func problemLines(err error) []string {
-	problems, ok := errors.AsType[policies.Problems](err)
+	problems, ok := errors.AsType[policies.Mistakes](err)
 	if !ok {
 		return []string{err.Error()}
 	}
@@ -141,7 +141,7 @@ func parsePolicies(text string) error {
 	if err != nil {
 		return err
 	}
-	found, err := file.Check()
+	found, err := file.Findings()
 	if err == nil && len(found.Wrong) > 0 {
 		err = found.Wrong
 	}

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 )
 
 func (a *app) tlsFiles(o *redis.Options) error {
@@ -20,13 +20,9 @@ func (a *app) tlsFiles(o *redis.Options) error {
 	}
 	config := o.TLSConfig.Clone()
 	if f.caFile != "" {
-		text, err := os.ReadFile(f.caFile)
-		if err != nil {
-			return fmt.Errorf("--tls-ca: %w; name a file with certificates", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--tls-ca: %s contains no certificate; name a file in PEM form", f.caFile)
+		var err error
+		if config.RootCAs, err = dialing.Authorities("--tls-ca", f.caFile); err != nil {
+			return err
 		}
 	}
 	if f.certFile != "" {

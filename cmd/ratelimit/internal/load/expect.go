@@ -72,9 +72,9 @@ func ParseExpectation(text string) (Expectation, error) {
 	return e, nil
 }
 
-// Check compares the expectation with a report. It returns the measured value as text. Without
+// Met compares the expectation with a report. It returns the measured value as text. Without
 // replies, expectations about latency are not met.
-func (e Expectation) Check(r *Report) (measured string, met bool) {
+func (e Expectation) Met(r *Report) (measured string, met bool) {
 	var value float64
 	switch {
 	case e.share > 0 && r.Allowed+r.Denied == 0:

@@ -258,13 +258,13 @@ func TestExpectations(t *testing.T) {
 		e, err := load.ParseExpectation(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
-		} else if measured, met := e.Check(r); met != want || measured == "" {
+		} else if measured, met := e.Met(r); met != want || measured == "" {
 			t.Errorf("%s: %v, %s", text, met, measured)
 		}
 	}
 	if e, err := load.ParseExpectation("p99<3600s"); err != nil {
 		t.Error(err)
-	} else if measured, met := e.Check(load.Run(t.Context(), nil, load.Options{})); met || measured != "no reply" {
+	} else if measured, met := e.Met(load.Run(t.Context(), nil, load.Options{})); met || measured != "no reply" {
 		t.Errorf("without replies: %v, %s", met, measured)
 	}
 }

@@ -33,28 +33,28 @@ type Library struct {
 // nil and Track is false. Shadow is then true for both the policy and its canary if either is a
 // shadow, because ratelimit_info does not distinguish them.
 type Policy struct {
-	Name   string
-	Limits []string // such as "10/s" or, with the name of the key, "user: 10/s"
-	Shadow bool
-	Track  bool
+	Name   string   `json:"name"`
+	Limits []string `json:"limits"` // such as "10/s" or, with the name of the key, "user: 10/s"
+	Shadow bool     `json:"shadow"`
+	Track  bool     `json:"track"`
 	Calls
-	Canary *Canary // nil if the policy has none
+	Canary *Canary `json:"canary,omitempty"` // nil if the policy has none
 }
 
 // Canary describes the canary of a policy. For a share of the keys, it decides instead of the
 // policy.
 type Canary struct {
-	Share  int64 // share of the keys, in thousandths
-	Limits []string
-	Shadow bool
+	Share  int64    `json:"share_per_mille"` // share of the keys, in thousandths
+	Limits []string `json:"limits"`
+	Shadow bool     `json:"shadow"`
 	Calls
 }
 
 // Calls holds the sums of the primaries' counts for a policy (without its canary) or for a canary.
 type Calls struct {
-	Counted bool // whether the library of any primary counts calls
+	Counted bool `json:"counted"` // whether the library of any primary counts calls
 	usage.Count
-	PerSec *usage.Rate // rates since the previous reading; nil if no primary has counted calls in both readings
+	PerSec *usage.Rate `json:"per_second,omitempty"` // rates since the previous reading; nil if no primary has counted calls in both readings
 }
 
 // Reader reads Fleets, and remembers each node's last reply to calculate rates. It is not safe for

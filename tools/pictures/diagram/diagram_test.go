@@ -1,4 +1,4 @@
-package figures
+package diagram
 
 import (
 	"strings"
@@ -31,7 +31,7 @@ func TestSequence(t *testing.T) {
 }
 
 func TestABoxThatIsTooSmall(t *testing.T) {
-	p := NewDiagram("", 100)
+	p := New("", 100)
 	for _, err := range []error{p.Box(0, 0, 50, 30, "box", Label{"", "too wide"}), p.Box(0, 0, 50, 40, "box", Label{"", "a"}, Label{"", "b"})} {
 		if err == nil {
 			t.Error("no error")

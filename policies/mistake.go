@@ -2,13 +2,13 @@ package policies
 
 import "github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 
-// Problem is one error in a file, with its position. Line and Column count from 1; both are 0 if
+// Mistake is one error in a file, with its position. Line and Column count from 1; both are 0 if
 // the problem concerns the file as a whole.
-type Problem = yamlfile.Problem
+type Mistake = yamlfile.Mistake
 
-// Problems is an error that lists the problems in a file, in order. If there are very many, the
+// Mistakes is an error that lists the problems in a file, in order. If there are very many, the
 // last one says that more follow. The error message shows only the first one.
-type Problems = yamlfile.Problems
+type Mistakes = yamlfile.Mistakes
 
 // maxBytes is the size limit of a file. A file of ten thousand policies has about half this size.
 const maxBytes = 2 << 20

@@ -1,8 +1,10 @@
-package figures
+package diagram
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ratelimit-functions/ratelimit/internal/figures"
 )
 
 // A Sequence is a diagram of messages between parties. Time goes from top to bottom.
@@ -46,14 +48,14 @@ func (s Sequence) SVG() (string, error) {
 	}
 	first, last := 8+widest/2, s.Width-8-widest/2
 	x := func(party int) float64 { return first + (last-first)*float64(party)/float64(len(s.Parties)-1) }
-	p := NewDiagram(s.Title, s.Width)
+	p := New(s.Title, s.Width)
 	const top = 8
 	bottom := top + partyHeight + float64(stepGap)
 	for _, step := range s.Steps {
 		bottom += step.height() + stepGap
 	}
 	for i, name := range s.Parties {
-		p.Path(bottom, "grid", fmt.Sprintf("M%s %dV%s", short(x(i)), top+partyHeight, short(bottom)))
+		p.Path(bottom, "grid", fmt.Sprintf("M%s %dV%s", figures.Short(x(i)), top+partyHeight, figures.Short(bottom)))
 		if err := p.Box(x(i)-widest/2, top, widest, partyHeight, "box"); err != nil {
 			return "", err
 		}
@@ -101,20 +103,20 @@ func (s Step) labels() (labels []Label) {
 }
 
 // note draws a box around the texts of a step, centered on x if the picture has room.
-func (p *Picture) note(x, y float64, step Step) error {
+func (p Picture) note(x, y float64, step Step) error {
 	width := 0.0
 	for _, label := range step.labels() {
 		width = max(width, textWidth(label)+20)
 	}
-	if width > p.width-16 {
-		return fmt.Errorf("the note %q is about %.0f wide, and the picture %.0f", step.Text, width, p.width)
+	if width > p.Width-16 {
+		return fmt.Errorf("the note %q is about %.0f wide, and the picture %.0f", step.Text, width, p.Width)
 	}
-	left := min(max(8, x-width/2), p.width-8-width)
+	left := min(max(8, x-width/2), p.Width-8-width)
 	return p.Box(left, y, width, step.height(), "box", step.labels()...)
 }
 
 // message draws an arrow between two lifelines, and the texts of a step above it.
-func (p *Picture) message(from, to, y float64, step Step) error {
+func (p Picture) message(from, to, y float64, step Step) error {
 	labels, end := step.labels(), to
 	if step.Kind == Lost {
 		end = from + (to-from)*0.6
@@ -133,8 +135,8 @@ func (p *Picture) message(from, to, y float64, step Step) error {
 		p.Arrow(from, bottom, to, bottom, "late")
 	case Lost:
 		const size = 6
-		p.Path(bottom, "arrow late", fmt.Sprintf("M%s %sH%s", short(from), short(bottom), short(end)))
-		p.Path(bottom+size, "c1", fmt.Sprintf("M%s %sl%d %[3]dm0 -%[3]dl-%[3]d %[3]d", short(end-size), short(bottom-size), 2*size))
+		p.Path(bottom, "arrow late", fmt.Sprintf("M%s %sH%s", figures.Short(from), figures.Short(bottom), figures.Short(end)))
+		p.Path(bottom+size, "c1", fmt.Sprintf("M%s %sl%d %[3]dm0 -%[3]dl-%[3]d %[3]d", figures.Short(end-size), figures.Short(bottom-size), 2*size))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Command sample prints a made-up access log of one day, for trying out `ratelimit backtest`. The
+// Command accesslog prints a made-up access log of one day, for trying out `ratelimit backtest`. The
 // log is in the Combined Log Format, as written by nginx. Many clients send few requests, and a few
 // clients send many, more by day than by night. One client crawls pages all day, and another
 // sometimes sends a burst. The same arguments always print the same log.
@@ -21,7 +21,7 @@ func main() {
 	out := bufio.NewWriter(os.Stdout)
 	write(out, *lines)
 	if err := out.Flush(); err != nil {
-		fmt.Fprintln(os.Stderr, "sample:", err)
+		fmt.Fprintln(os.Stderr, "accesslog:", err)
 		os.Exit(1)
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ratelimit-functions/ratelimit/client/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
-	"github.com/ratelimit-functions/ratelimit/internal/limittext"
 	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
