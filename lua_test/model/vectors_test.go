@@ -93,7 +93,7 @@ func runVector(t *testing.T, start int64, vector functions.Vector, named map[str
 			}
 			continue
 		}
-		if err := step.Check(got, nil); err != nil {
+		if err := step.Compare(got, nil); err != nil {
 			t.Errorf("step %d, at %d: %v", i+1, after, err)
 		}
 	}
