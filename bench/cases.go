@@ -27,6 +27,8 @@ var (
 	windowAbsent = workload{keys: absent, allow: true, count: 100, period: time.Second, cost: 1}
 	windowDenied = workload{keys: hot, count: 100, period: time.Hour, cost: 1, prefill: 100}
 
+	refundedWindow = workload{keys: inUse, allow: true, count: 100000, period: time.Hour, cost: 1, prefill: 1000}
+
 	monthInUse  = workload{keys: inUse, allow: true, count: 100000, limit: "100000/mo align=clock", cost: 1, prefill: 3}
 	monthAbsent = workload{keys: absent, allow: true, count: 100, limit: "100/mo align=clock", cost: 1}
 	never       = workload{keys: hot, count: 0, period: time.Hour, cost: 1}
@@ -86,6 +88,10 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		b.inUse(), floor("override", 1, wholeInUse, holds("limit:2500000000000:2500000000000:6:6000/hgcra")))
 	b.add(benchCase{name: "a key that GROW remembers", note: "beside one without", work: wholeInUse}, grown,
 		b.inUse(), floor("override", 1, wholeInUse, holds("blocked:2400000000000:2500000000000:1:2500000000000:gcra")))
+	b.add(benchCase{name: "refund, gcra", note: "beside a take", work: wholeInUse}, refunds("", wholeInUse),
+		b.inUse(), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "refund, fixed_window", note: "beside a take", work: refundedWindow}, refunds("fixed_window", refundedWindow),
+		take(b.libraries[0], "tw1", "fixed_window", windowInUse), floor("count", 1, refundedWindow, holds("4000000000000000003")))
 	b.add(benchCase{name: "fixed_window over two keys, allowed", note: "beside one key", work: windowInUse},
 		takes("fixed_window", windowInUse, windowInUse),
 		take(b.libraries[0], "tw1", "fixed_window", windowInUse).named("one key"))
@@ -95,6 +101,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		take(b.libraries[0], "tg0", "", wholeDenied).aimed(1), floor("never", 1, never, nil).named("no command"))
 	b.option("TRACK", "TRACK", 2.3, func(n int) string { return key("use0", n) }, floor("track", 2, tracked, holdsFirst("hset", "first", 1, "last", 1, "allowed", 1, "a28333333", 1, "cost", 1)), tracked)
 	b.option("FORCE", "FORCE", 1.5, nil, floor("gcra", 1, wholeInUse, holds("gcra")), wholeInUse)
+	b.add(benchCase{name: "FLOOR", note: "beside COST", work: wholeInUse},
+		func(lib *library, prefix string) contender { return takeWith(lib, prefix, "FLOOR 20", nil, wholeInUse) },
+		takeWith(b.libraries[0], "tc0", "COST 1", nil, wholeInUse).aimed(1.1), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
 	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {

@@ -128,6 +128,21 @@ func policy(name string) func(*library, string) contender {
 	}
 }
 
+// refunds returns a function for caseBuilder.add. That function returns a contender that gives one
+// unit back to keys in use.
+func refunds(algorithm string, w workload) func(*library, string) contender {
+	return func(lib *library, prefix string) contender {
+		c := take(lib, prefix, algorithm, w).named("ratelimit_refund")
+		limit := strings.TrimSpace(algorithm + " " + w.rate())
+		c.call = func(n int) []redis.Cmder { return fcall("refund", n, numbered(prefix, 1), limit) }
+		c.read = func(replies []redis.Cmder) (outcome, error) {
+			decided, err := readTake(replies)
+			return outcome{allowed: decided.allowed, used: unknown}, err
+		}
+		return c
+	}
+}
+
 // overridden returns a contender that takes one unit from keys that have an override.
 func overridden(lib *library, prefix string) contender {
 	c := take(lib, prefix, "", wholeInUse).named("ratelimit_take " + strconv.Quote("1/h") + ", overridden")

@@ -14,6 +14,7 @@ func (st *step) request() client.Request {
 	for _, text := range st.texts {
 		req.Limits = append(req.Limits, client.Limit(text))
 	}
+	st.share(&req)
 	if st.once != "" {
 		req.OnceKey, req.OnceTTL = st.once, time.Duration(st.onceMS)*time.Millisecond
 	}
@@ -21,6 +22,11 @@ func (st *step) request() client.Request {
 		req.UsageKey = "{v}:usage"
 	}
 	return req
+}
+
+// share sets the FLOOR, CLASS, BORROW and PAID of a request.
+func (st *step) share(req *client.Request) {
+	// TODO: set them from st.floor, class, borrow and paid once client.Request has such fields.
 }
 
 func tracks(texts []string) bool {

@@ -31,6 +31,10 @@ type step struct {
 	upTo     bool
 	force    bool
 	each     bool
+	floor    *int64 // FLOOR, or the percentage after BORROW
+	class    string
+	borrow   bool
+	paid     int64 // PAID, for a refund
 	track    bool
 	extend   bool
 	grow     bool
@@ -134,7 +138,7 @@ func plans(set []feature) *rapid.Generator[plan] {
 		for i := range p.Order {
 			p.Order[i] = d.number(0, len(p.Order)-1)
 		}
-		d.home = pick(d, names(limit, "leases", "lease policy")...)
+		d.home = pick(d, names(limit, leaseLimits...)...)
 		if d.leases {
 			d.home = "leases"
 		}
@@ -186,7 +190,7 @@ func withoutEvents(marks []string) []string {
 }
 
 func isOnLeases(f feature) bool {
-	return slices.Contains(onLeases, f.name) || f.name == "leases" || f.name == "lease policy" || f.name == "another's lease"
+	return slices.Contains(onLeases, f.name) || slices.Contains(leaseLimits, f.name) || f.name == "another's lease"
 }
 
 // limitless lists verbs whose call has no limit.

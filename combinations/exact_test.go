@@ -3,6 +3,7 @@ package combinations
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
@@ -29,16 +30,22 @@ func (w *world) exact(was *model.Model, c model.Call, x *execution) {
 			return
 		}
 	}
-	if allowed == 0 && retry > 0 {
+	lends := lends(c)
+	if allowed == 0 && retry > 0 && !lends { // a pool may be in debt
 		w.longest(c, retry)
 	}
 	switch {
-	case !single:
+	case !single || lends && w.clockBack: // a state that is impossible for a guaranteed call can be possible for a loan
 	case allowed > 0 && c.Verb == model.Take && w.chargesAll(c) && remaining < model.MaxCount:
 		w.remaining(c, remaining)
 	case allowed == 0 && retry > 0:
 		w.retry(c, retry)
 	}
+}
+
+// lends reports whether a call has a guarantee and a pool.
+func lends(c model.Call) bool {
+	return c.Borrow || slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Borrow })
 }
 
 // chargesAll reports whether an allowed call has written every key.
@@ -61,7 +68,9 @@ func (w *world) remaining(c model.Call, r int64) {
 		if units == 0 {
 			continue
 		}
-		reply, err := w.raw(model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: []int64{units}}.Words())
+		peek := c.Peeks()
+		peek.Costs, peek.Upto, peek.Each = []int64{units}, false, false
+		reply, err := w.raw(peek.Words())
 		if err != nil || reply.([]any)[0] != want {
 			w.fail("remaining units pass, one more does not", "%v left %d remaining, and a peek with cost %d returns %v", c.Words(), r, units, show(reply, err))
 		}
@@ -70,7 +79,8 @@ func (w *world) remaining(c model.Call, r int64) {
 
 // retry peeks with the arguments of a denied call, just before and at its retry_after_ms.
 func (w *world) retry(c model.Call, ms int64) {
-	peek := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto}
+	peek := c.Peeks()
+	peek.Each = false
 	if w.loaded[1] != w.loaded[0] {
 		must(w.future.Load(w.texts[w.loaded[0]]))
 		w.loaded[1] = w.loaded[0]

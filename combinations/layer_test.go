@@ -77,7 +77,7 @@ func (s *scenario) surround(i int) {
 	}
 	if s.plan.Layers != nil {
 		var err error
-		s.waits[i], err = client.WaitOn(s.limiters[i])
+		s.waits[i], err = client.WaitFunc(s.limiters[i])
 		must(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/lua_test/model"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // limits lists the limits from which a feature draws, as callers write them. Names of policies begin
@@ -29,11 +30,28 @@ var limits = map[string][]string{
 
 	"leases":       {"concurrency 1 lease=30s", "concurrency 2 lease=1h", "concurrency 2 lease=7s", "concurrency 3 lease=30s"},
 	"lease policy": {"@slots", "@slots.watch"},
+
+	"classes":       {"@class", "@class.watch"},
+	"lease classes": {"@class.slots"},
+	"guarantee":     {"@tenant"},
+}
+
+// sharing returns policies with classes, or with a guarantee and a pool, if the library knows them.
+func sharing(all ...model.Policy) []model.Policy {
+	if !generate.Shares {
+		return nil
+	}
+	return all
 }
 
 // builds are the policies of the library that is deployed first, and of the one that replaces it.
 var builds = [2][]model.Policy{
-	{
+	append(sharing(
+		model.Policy{Name: "class", Limits: texts("10/s"), Classes: map[string]int64{"default": 20, "batch": 50}},
+		model.Policy{Name: "class.watch", Shadow: true, Limits: texts("fixed_window 5/10s"), Classes: map[string]int64{"default": 0, "batch": 30}},
+		model.Policy{Name: "class.slots", Limits: texts("concurrency 3 lease=30s"), Classes: map[string]int64{"default": 20, "batch": 50}},
+		model.Policy{Name: "tenant", Borrow: true, Floor: 40, Limits: texts("2/s", "10/s")},
+	), []model.Policy{
 		{Name: "one", Limits: texts("5/10s")},
 		{Name: "two", Limits: texts("10/s", "sliding_log 3/10s")},
 		{Name: "big", Limits: texts("1000/d")},
@@ -44,8 +62,13 @@ var builds = [2][]model.Policy{
 		{Name: "counted", Track: true, Limits: texts("fixed_window 4/10s")},
 		{Name: "slots", Limits: texts("concurrency 2 lease=1h")},
 		{Name: "slots.watch", Shadow: true, Limits: texts("concurrency 1 lease=7s")},
-	},
-	{
+	}...),
+	append(sharing(
+		model.Policy{Name: "class", Limits: texts("token_bucket 6/s"), Classes: map[string]int64{"default": 50, "batch": 60}},
+		model.Policy{Name: "class.watch", Limits: texts("fixed_window 5/10s"), AnyClass: true},
+		model.Policy{Name: "class.slots", Limits: texts("concurrency 3 lease=30s"), Classes: map[string]int64{"default": 0, "batch": 100}},
+		model.Policy{Name: "tenant", Borrow: true, Limits: texts("fixed_window 3/10s", "token_bucket 5/10s")},
+	), []model.Policy{
 		{Name: "one", Limits: texts("token_bucket 3/3s")},
 		{Name: "two", Limits: texts("4/10s", "fixed_window 5/3s")},
 		{Name: "big", Limits: texts("fixed_window 1000/d")},
@@ -56,7 +79,7 @@ var builds = [2][]model.Policy{
 		{Name: "counted", Track: true, Shadow: true, Limits: texts("sliding_log 4/10s")},
 		{Name: "slots", Limits: texts("concurrency 2 lease=30s")},
 		{Name: "slots.watch", Limits: texts("concurrency 1 lease=7s")},
-	},
+	}...),
 }
 
 func texts(all ...string) (parsed []model.Limit) {
@@ -68,23 +91,8 @@ func texts(all ...string) (parsed []model.Limit) {
 
 // parseLimit parses a limit of the tables above.
 func parseLimit(text string) model.Limit {
-	l := model.Limit{Algorithm: "gcra"}
-	if first, rest, _ := strings.Cut(text, " "); model.Algorithms[first] != nil {
-		l.Algorithm, text = first, rest
-	}
-	for _, part := range strings.Split(text, ", ") {
-		words := strings.Fields(part)
-		r := model.Rate{Options: words[1:]}
-		count, period, _ := strings.Cut(words[0], "/")
-		if model.Algorithms[l.Algorithm].Leases {
-			period, r.Options = strings.TrimPrefix(words[1], "lease="), nil
-		}
-		if _, err := fmt.Sscan(count, &r.N); err != nil {
-			panic(err)
-		}
-		r.Period = period
-		l.Rates = append(l.Rates, r)
-	}
+	l, err := model.ParseLimit(text)
+	must(err)
 	return l
 }
 
@@ -129,6 +137,7 @@ func library(build int) (string, error) {
 				named.Canary.Limits = append(named.Canary.Limits, l.String())
 			}
 		}
+		generate.Share(&named, p)
 		all = append(all, named)
 	}
 	made, err := functions.New(functions.WithPolicies(all...))

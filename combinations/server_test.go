@@ -29,8 +29,7 @@ func (w *world) held(x *execution, words []string) (any, error) {
 	x.repeated = c.OnceMS > 0 && w.model.Stored(c.OnceKey)
 	var peeked string
 	if c.Verb == model.Take && !c.Force && !x.repeated {
-		peek := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each}
-		peeked = w.try(peek)
+		peeked = w.try(c.Peeks())
 		if c := changed(before, w.contents(all)); c != nil {
 			w.fail("a peek changes nothing", "%v", c)
 		}
@@ -209,7 +208,7 @@ func (w *world) remember(c model.Call, x *execution) {
 		if len(x.reply) > 0 && x.reply[0] == int64(0) {
 			w.denied[key] = denial{w.executed, x.at}
 		}
-		if c.Force && x.moved[key] != 0 {
+		if (c.Force || lends(c)) && x.moved[key] != 0 {
 			w.forced[key] = true
 		}
 		if c.Verb == model.Take || c.Verb == model.Refund {

@@ -24,7 +24,7 @@ type span struct {
 
 // admit notes the units that the callers of a take were told of.
 func (s *scenario) admit(st *step, req client.Request, all []outcome) {
-	if len(req.Keys) != len(req.Limits) || req.OnceKey != "" || req.Force {
+	if len(req.Keys) != len(req.Limits) || req.OnceKey != "" || req.Force || st.lends() {
 		return
 	}
 	for _, o := range all {
@@ -103,7 +103,7 @@ func (s *scenario) spans() {
 func (w *world) mixes(c model.Call, x *execution) bool {
 	switch c.Verb {
 	case model.Take:
-		return c.Force
+		return c.Force || lends(c)
 	case model.Peek, model.Usage, model.Block, model.Unblock:
 		return false
 	}

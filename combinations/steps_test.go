@@ -104,6 +104,9 @@ func (d *draw) fill(s *step, all []feature) {
 			s.costs = append(s.costs, d.cost(s))
 		}
 	}
+	if s.lends() && s.verb == "refund" {
+		s.paid = pick(d, int64(1), 2)
+	}
 	if s.upTo && len(s.costs) == 0 && !s.bad {
 		s.costs = []int64{d.cost(s)}
 	}
@@ -114,7 +117,7 @@ func (d *draw) fill(s *step, all []feature) {
 	}
 	if s.once != "" {
 		h := fnv.New32()
-		fmt.Fprint(h, s.verb, s.keys, s.texts, s.costs, s.upTo, s.force, s.each, s.grow)
+		fmt.Fprint(h, s.verb, s.keys, s.texts, s.costs, s.upTo, s.force, s.each, s.class, s.borrow, s.paid, s.grow)
 		s.once = fmt.Sprintf("%s:%x", s.once, h.Sum32())
 	}
 	switch {
@@ -134,7 +137,7 @@ func (d *draw) fill(s *step, all []feature) {
 func (d *draw) limit(name, verb string) string {
 	for {
 		text := pick(d, limits[name]...)
-		if verb == "charge" && size(text) > 1 {
+		if verb == "charge" && size(text) > 1 && name != "guarantee" {
 			continue // these take one key
 		}
 		return text
@@ -192,6 +195,28 @@ func (d *draw) foreign(s *step) {
 	if s.track && d.chance(2) {
 		s.plantIn, s.plants = "usage", pick(d, "hash", "broken usage")
 	}
+}
+
+// lends reports whether s has a guarantee and a pool. The guarantee is not charged for a loan.
+func (s *step) lends() bool { return s.borrow || slices.Contains(s.marks, "guarantee") }
+
+// class gives s a policy with classes, and a class of it.
+func (d *draw) class(s *step) {
+	if slices.Contains(onLeases, s.verb) {
+		s.texts = []string{pick(d, limits["lease classes"]...)}
+	} else {
+		s.texts, s.keys = []string{pick(d, limits["classes"]...)}, s.keys[:1]
+	}
+	s.class = pick(d, "default", "batch", "batch")
+}
+
+// borrow gives s a guarantee and a pool.
+func (d *draw) borrow(s *step) {
+	s.texts = []string{s.texts[0], d.limit(pick(d, "gcra", "gcra", "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"), s.verb)}
+	if s.keys = []string{pick(d, "{v}:a", "{v}:a", "{v}:c"), "{v}:b"}; s.bad {
+		s.keys[0] = ""
+	}
+	s.borrow, s.floor = true, pick(d, nil, new(int64(0)), new(int64(50)), new(int64(80)))
 }
 
 func (d *draw) far() time.Duration {

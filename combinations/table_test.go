@@ -3,6 +3,8 @@ package combinations
 import (
 	"slices"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/lua_test/model/generate"
 )
 
 // A feature is a word of a call, a layer of the client, or an event. The harness draws every pair of
@@ -26,13 +28,16 @@ const (
 
 // Verbs by what their keys hold.
 var (
-	decisions = []string{"take", "peek", "refund", "wait", "hold", "charge"}
-	onKeys    = []string{"block", "unblock", "override", "end override", "reset"}
-	onLeases  = []string{"acquire", "renew", "release", "lease hold", "lease wait"}
-	counted   = slices.Concat(decisions, onKeys, []string{"usage"})
+	decisions   = []string{"take", "peek", "refund", "wait", "hold", "charge"}
+	onKeys      = []string{"block", "unblock", "override", "end override", "reset"}
+	onLeases    = []string{"acquire", "renew", "release", "lease hold", "lease wait"}
+	leaseLimits = []string{"leases", "lease policy", "lease classes"}
+	counted     = slices.Concat(decisions, onKeys, []string{"usage"})
 )
 
-var table = []feature{
+var table = slices.Concat(always, shares())
+
+var always = []feature{
 	{"take", verb, nil, nil},
 	{"peek", verb, nil, nil},
 	{"refund", verb, nil, nil},
@@ -113,6 +118,22 @@ var table = []feature{
 	{"crowd", event, func(d *draw, s *step) { s.crowd = d.number(2, 12) }, []string{"take", "wait", "acquire", "lease wait", "peek"}},
 }
 
+// shares returns the features of FLOOR, CLASS and BORROW, if the library knows them.
+func shares() []feature {
+	if !generate.Shares {
+		return nil
+	}
+	leaving := []string{"take", "peek", "wait", "hold", "acquire", "lease hold", "lease wait"}
+	return []feature{
+		{"FLOOR", option, func(d *draw, s *step) { s.floor = new(pick(d, int64(0), 20, 50, 50, 80, 100)) }, leaving},
+		{"CLASS", option, func(d *draw, s *step) { d.class(s) }, leaving},
+		{"BORROW", option, func(d *draw, s *step) { d.borrow(s) }, []string{"take", "peek", "refund"}},
+		{"classes", limit, nil, decisions},
+		{"lease classes", limit, nil, onLeases},
+		{"guarantee", limit, nil, []string{"take", "peek", "refund"}},
+	}
+}
+
 // exclusions lists the pairs that cannot occur, with the reason. Feature.with excludes others.
 var exclusions = []struct {
 	a, b []string
@@ -121,17 +142,26 @@ var exclusions = []struct {
 	{[]string{"UPTO"}, []string{"FORCE"}, "BADARGS: FORCE takes all units, UPTO those that fit"},
 	{[]string{"EXTEND"}, []string{"GROW"}, "BADARGS: GROW extends no block"},
 	{[]string{"UPTO"}, []string{"cost of each key"}, "BADARGS: UPTO has one cost"},
+	{[]string{"FLOOR", "CLASS", "BORROW"}, []string{"FORCE"}, "BADARGS: FORCE takes all units"},
+	{[]string{"FLOOR"}, []string{"CLASS", "BORROW", "guarantee"}, "BADARGS: each says what a call leaves"},
+	{[]string{"CLASS"}, []string{"BORROW", "guarantee"}, "BADARGS: each says what a call leaves"},
+	{[]string{"CLASS"}, names(limit, "classes", "lease classes"), "BADARGS: CLASS takes policies with classes"},
+	{[]string{"CLASS"}, []string{"several keys", "cost of each key"}, "the policies with classes have one key"},
+	{[]string{"BORROW", "guarantee"}, []string{"UPTO", "FORCE", "EACH", "cost of each key"}, "BADARGS: a loan has one cost, and one decision"},
+	{[]string{"BORROW"}, []string{"several rates", "policy", "shadow", "canary", "track policy", "classes", "guarantee"}, "BADARGS: BORROW takes two limits of one rate"},
+	{[]string{"guarantee"}, []string{"several keys", "spent key", "key in debt"}, "a guarantee and its pool are two keys, and the whole call"},
+	{[]string{"crowd"}, []string{"FLOOR", "CLASS", "BORROW", "guarantee"}, "a crowd makes plain calls of one key"},
 	{[]string{"cost"}, []string{"cost of each key", "cost 0"}, "a call has one list of costs"},
 	{[]string{"cost 0"}, []string{"cost of each key"}, "a call has one list of costs"},
 	{onLeases, counted[:len(decisions)], "BADSTATE: a key holds leases or a state, never both"},
-	{[]string{"leases", "lease policy"}, counted[:len(decisions)], "BADSTATE: a key holds leases or a state, never both"},
+	{leaseLimits, counted[:len(decisions)], "BADSTATE: a key holds leases or a state, never both"},
 	{onLeases, []string{"usage"}, "acquire has no TRACK"},
-	{[]string{"usage"}, []string{"leases", "lease policy"}, "acquire has no TRACK"},
-	{[]string{"leases", "lease policy"}, names(limit, "leases", "lease policy"), "BADSTATE: a key holds leases or a state, never both"},
-	{[]string{"leases", "lease policy"}, names(option, "several keys", "EXTEND", "bad input"), "acquire, renew and release have no options"},
-	{[]string{"leases", "lease policy"}, names(layer, "prefix"), "leases do not pass through the layers"},
-	{[]string{"leases", "lease policy"}, []string{"key in debt", "spent key"}, "leases have no units"},
-	{[]string{"another's lease"}, names(limit, "leases", "lease policy"), "BADSTATE: a key holds leases or a state, never both"},
+	{[]string{"usage"}, leaseLimits, "acquire has no TRACK"},
+	{leaseLimits, names(limit, leaseLimits...), "BADSTATE: a key holds leases or a state, never both"},
+	{leaseLimits, names(option, "several keys", "EXTEND", "bad input", "FLOOR", "CLASS"), "acquire, renew and release have no options"},
+	{leaseLimits, names(layer, "prefix"), "leases do not pass through the layers"},
+	{leaseLimits, []string{"key in debt", "spent key"}, "leases have no units"},
+	{[]string{"another's lease"}, names(limit, leaseLimits...), "BADSTATE: a key holds leases or a state, never both"},
 	{[]string{"another's lease"}, []string{"foreign value"}, "BADSTATE: a foreign key holds no lease"},
 	{[]string{"FailOpen"}, []string{"FailClosed", "LocalFallback"}, "a client has one fallback"},
 	{[]string{"FailClosed"}, []string{"LocalFallback"}, "a client has one fallback"},

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -213,77 +211,12 @@ func (w *world) raw(words []string) (any, error) {
 // that retries without a pause.
 const mostCommands = 500
 
-var optionWords = []string{"COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH", "GROW"}
-
 // parse returns the call of a command.
 func (w *world) parse(words []string) model.Call {
-	c := model.Call{Verb: strings.TrimPrefix(words[1], "ratelimit_")}
-	n := int(number(words[2]))
-	keys, args := words[3:3+n], words[3+n:]
-	c.Keys = keys
-	switch c.Verb {
-	case model.Block:
-		c.SpanMS, c.Extend = number(args[0]), len(args) == 2
-		if len(args) == 4 {
-			c.Grow = &model.Grow{Max: number(args[2]), Forget: number(args[3])}
-		}
-	case model.Override:
-		c.Limits, c.SpanMS = []model.Policy{w.policy(args[0])}, number(args[1])
-	case model.Acquire, model.Renew, model.Release:
-		c.Limits, c.Lease = []model.Policy{w.policy(args[0])}, args[1]
-	case model.Take, model.Peek, model.Refund:
-		w.decision(&c, args)
-	}
+	c, err := model.ParseCall(words, func(text string) (model.Policy, error) { return w.policy(text), nil })
+	must(err)
+	c.Force = c.Force && c.Verb == model.Take
 	return c
 }
 
-// decision parses the arguments of a take, a peek or a refund.
-func (w *world) decision(c *model.Call, args []string) {
-	limited := 0
-	track := false
-	for len(args) > 0 && !slices.Contains(optionWords, args[0]) {
-		p := w.policy(args[0])
-		c.Limits, args = append(c.Limits, p), args[1:]
-		limited += len(p.Limits)
-		track = track || p.Track
-	}
-	for len(args) > 0 {
-		word := args[0]
-		args = args[1:]
-		switch word {
-		case "COST":
-			for len(args) > 0 && !slices.Contains(optionWords, args[0]) {
-				c.Costs, args = append(c.Costs, number(args[0])), args[1:]
-			}
-		case "UPTO":
-			c.Upto = true
-		case "FORCE":
-			c.Force = true
-		case "EACH":
-			c.Each = true
-		case "GROW":
-			c.Grow = &model.Grow{}
-		case "ONCE":
-			c.OnceMS, args = number(args[0]), args[1:]
-		case "TRACK":
-			c.Track = true
-		}
-	}
-	c.Force = c.Force && c.Verb == model.Take
-	all := c.Keys
-	c.Keys, all = all[:limited], all[limited:]
-	if c.OnceMS > 0 {
-		c.OnceKey, all = all[0], all[1:]
-	}
-	if c.Verb == model.Take && (c.Track || track) {
-		c.Usage = all[0]
-	}
-}
-
 func (w *world) policy(text string) model.Policy { return policyOf(w.loaded[0], text) }
-
-func number(word string) int64 {
-	n, err := strconv.ParseInt(word, 10, 64)
-	must(err)
-	return n
-}

@@ -15,7 +15,10 @@ func parseInt(text string) (int64, error) {
 	return n, err
 }
 
-// contains reports whether a word is among the arguments, ignoring case.
-func contains(args []string, word string) bool {
-	return slices.ContainsFunc(args, func(arg string) bool { return strings.EqualFold(arg, word) })
+// indexFold returns the index of a word among the arguments, ignoring case, or -1.
+func indexFold(args []string, word string) int {
+	return slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, word) })
 }
+
+// contains reports whether a word is among the arguments, ignoring case.
+func contains(args []string, word string) bool { return indexFold(args, word) >= 0 }

@@ -84,8 +84,10 @@ func cmdQuit(s *Server, c *session, args []string) engine.Reply {
 
 func cmdReset(s *Server, c *session, args []string) engine.Reply {
 	c.tx = nil
+	c.watching = false
 	c.name = ""
 	c.resp3, c.peer.Resp3 = false, false
+	s.pass(c, "UNWATCH")
 	cmdSelect(s, c, []string{"0"})
 	return engine.Status("RESET")
 }

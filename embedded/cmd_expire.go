@@ -74,3 +74,26 @@ func cmdTime(s *Server, c *session, args []string) engine.Reply {
 	us := s.clock.now.UnixMicro()
 	return []engine.Reply{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}
 }
+
+// cmdRename returns the handler for RENAME or RENAMENX. The key keeps its expiry, so the handler
+// queues the expiry under the new name.
+func cmdRename(name string) handler {
+	return func(s *Server, c *session, args []string) engine.Reply {
+		r := s.pass(c, name, args[0], args[1])
+		s.planExpiry(c.db, args[1])
+		return r
+	}
+}
+
+func cmdCopy(s *Server, c *session, args []string) engine.Reply {
+	if contains(args[2:], "DB") {
+		return notSupported("COPY with DB", oneDatabase)
+	}
+	if contains(args[2:], "REPLACE") && args[0] != args[1] && s.keyspace.DB(c.db).Exists(args[0]) {
+		// Delete the target first, because the copy would otherwise keep the target's expiry.
+		s.keyspace.DB(c.db).Del(args[1])
+	}
+	r := s.pass(c, append([]string{"COPY"}, args...)...)
+	s.planExpiry(c.db, args[1])
+	return r
+}

@@ -18,7 +18,7 @@ const (
 
 type setOptions struct {
 	nx, xx, get bool
-	expiry      string // one of expiryUnits, KEEPTTL, or "" if there is none
+	expiry      string // one of expiryUnits, KEEPTTL, PERSIST, or "" if there is none
 	amount      string // the argument after expiry, if expiry is one of expiryUnits
 }
 
@@ -29,21 +29,21 @@ var expiryUnits = map[string]struct {
 	"EX": {ms: 1000}, "PX": {ms: 1}, "EXAT": {ms: 1000, absolute: true}, "PXAT": {ms: 1, absolute: true},
 }
 
-func parseSetOptions(args []string) (setOptions, bool) {
+func parseSetOptions(args []string, getex bool) (setOptions, bool) {
 	var o setOptions
 	for i := 0; i < len(args); i++ {
 		opt := strings.ToUpper(args[i])
 		_, isUnit := expiryUnits[opt]
 		switch {
-		case opt == "NX" && !o.xx:
+		case opt == "NX" && !getex && !o.xx:
 			o.nx = true
-		case opt == "XX" && !o.nx:
+		case opt == "XX" && !getex && !o.nx:
 			o.xx = true
-		case opt == "GET":
+		case opt == "GET" && !getex:
 			o.get = true
 		case o.expiry != "":
 			return o, false
-		case opt == "KEEPTTL":
+		case opt == "KEEPTTL" && !getex, opt == "PERSIST" && getex:
 			o.expiry = opt
 		case isUnit && i+1 < len(args):
 			i++
@@ -78,7 +78,7 @@ func (s *Server) moment(option, amount, command string) (int64, engine.Reply) {
 
 func cmdSet(s *Server, c *session, args []string) engine.Reply {
 	key, value := args[0], args[1]
-	o, valid := parseSetOptions(args[2:])
+	o, valid := parseSetOptions(args[2:], false)
 	if !valid {
 		return errSyntax
 	}
@@ -142,4 +142,26 @@ func cmdGet(s *Server, c *session, args []string) engine.Reply {
 		return errWrongType
 	}
 	return nil
+}
+
+func cmdGetEx(s *Server, c *session, args []string) engine.Reply {
+	key := args[0]
+	o, valid := parseSetOptions(args[1:], true)
+	if !valid {
+		return errSyntax
+	}
+	v := cmdGet(s, c, args[:1])
+	if _, found := v.(string); !found {
+		return v
+	}
+	at, e := s.moment(o.expiry, o.amount, "getex")
+	if e != nil {
+		return e
+	}
+	if at != 0 {
+		s.expireAt(c.db, key, at)
+	} else if o.expiry == "PERSIST" {
+		s.pass(c, "PERSIST", key)
+	}
+	return v
 }

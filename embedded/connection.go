@@ -17,9 +17,11 @@ type session struct {
 	db   int
 	name string
 
-	resp3   bool
-	closing bool
-	tx      *transaction
+	resp3    bool
+	closing  bool
+	watching bool
+	lost     bool // whether the watched keys were lost; see reopen
+	tx       *transaction
 
 	peer *server.Peer
 	conn net.Conn // nil for an in-process session

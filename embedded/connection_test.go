@@ -173,13 +173,13 @@ func TestRepliesThatAreTooLong(t *testing.T) {
 }
 
 // TestALongReplyIsNotMade checks that a command fails as soon as its reply is too long. The server
-// stops miniredis with a panic, and the connection goes on.
+// stops miniredis with a panic. The connection's watched keys are lost, so they count as changed.
 func TestALongReplyIsNotMade(t *testing.T) {
 	s := Run(t)
 	must[any](t)(s.Do(append([]any{"RPUSH", "l"}, slices.Repeat([]any{strings.Repeat("v", 1<<20)}, 1<<20)...)...))
 	conn := pipe(t, s)
-	go io.WriteString(conn, "SELECT 1\r\nSELECT 0\r\nLRANGE l 0 -1\r\nMULTI\r\nSET k 1\r\nEXEC\r\n")
-	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
+	go io.WriteString(conn, "SELECT 0\r\nWATCH k\r\nLRANGE l 0 -1\r\nMULTI\r\nSET k 1\r\nEXEC\r\nWATCH k\r\nMULTI\r\nSET k 1\r\nEXEC\r\n")
+	expect(t, conn, "+OK\r\n+OK\r\n-"+string(errReplyTooLong)+"\r\n+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
 }
 
 // TestALongReplyIsNotWritten checks that a reply that is too long is rejected before all of it is
@@ -291,18 +291,32 @@ func TestMiniredisFails(t *testing.T) {
 	const failed = "-ERR the embedded server cannot run this: miniredis, which holds its keys, fails: runtime error: slice bounds out of range [:-2]\r\n"
 	go io.WriteString(conn, "SELECT 2\r\nSET k 1\r\nSSCAN s -2\r\nMULTI\r\nSSCAN s -2\r\nGET k\r\nEXEC\r\nGET k\r\n")
 	expect(t, conn, "+OK\r\n+OK\r\n"+failed+"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n"+failed+"$1\r\n1\r\n$1\r\n1\r\n")
+	for _, words := range [][]any{
+		{"SETRANGE", "k", "9223372036854775807", "x"}, {"setrange", "k", "4194305", "x"}, {"SETBIT", "k", "99999999999", 1}, {"LPOS", "k", "x", "COUNT", "9223372036854775807"},
+		{"SRANDMEMBER", "k", "-9223372036854775808"}, {"HRANDFIELD", "k", "-99999999"}, {"ZRANDMEMBER", "k", "-99999999", "WITHSCORES"}, {"SPOP", "k", "99999999999"},
+	} {
+		if _, err := s.Do(words...); err == nil || !strings.Contains(err.Error(), "it takes offsets and counts up to 4194304") {
+			t.Errorf("%v: %v", words, err)
+		}
+	}
+	if n, err := s.Do("SETRANGE", "k", 2, "9999999999999"); err != nil || n != int64(15) {
+		t.Errorf("SETRANGE of a text of digits: %v, %v", n, err)
+	}
 }
 
 func TestUnsupported(t *testing.T) {
 	s := Run(t)
 	for command, want := range map[string]string{
-		"EVALSHA x 0":                  "ERR this command is not supported by the embedded server: it runs Redis Functions: use FUNCTION LOAD and FCALL",
-		"BLPOP q 0":                    "ERR unknown command 'BLPOP', with args beginning with: 'q' '0' ",
+		"SUBSCRIBE news":               "ERR this command is not supported by the embedded server: it sends no messages",
+		"MOVE k 1":                     "ERR this command is not supported by the embedded server: its keys stay in their database",
+		"COPY a b DB 1":                "ERR COPY with DB is not supported by the embedded server: its keys stay in their database",
 		"COMMAND DOCS":                 "ERR COMMAND DOCS is not supported by the embedded server: only COMMAND alone is",
 		"CONFIG SET maxmemory 1":       "ERR CONFIG SET is not supported by the embedded server: it has no settings to change",
 		"FUNCTION DUMP":                "ERR FUNCTION DUMP is not supported by the embedded server: move libraries as source text, with FUNCTION LIST WITHCODE and FUNCTION LOAD",
 		"FUNCTION LIST LIBRARYNAME":    "ERR library name argument was not given",
 		"FUNCTION LIST LIBRARYNAME [a": "ERR the embedded server cannot read the pattern '[a': its [ is not closed",
+		"BLPOP q 0":                    "ERR this command is not supported by the embedded server: its commands do not wait: ask again with one such as LPOP, ZPOPMIN or XRANGE",
+		"XREAD COUNT 1 STREAMS k 0":    "ERR this command is not supported by the embedded server: its commands do not wait: ask again with one such as LPOP, ZPOPMIN or XRANGE",
 		"CLIENT KILL 1":                "ERR unknown subcommand or wrong number of arguments for 'KILL'. Try CLIENT HELP.",
 	} {
 		var words []any

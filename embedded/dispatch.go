@@ -51,7 +51,7 @@ func (s *Server) dispatch(c *session, words []string) engine.Reply {
 
 // runsInMulti lists the commands that are not queued after MULTI, but run immediately.
 var runsInMulti = map[string]bool{
-	"MULTI": true, "EXEC": true, "DISCARD": true, "QUIT": true, "RESET": true,
+	"MULTI": true, "EXEC": true, "DISCARD": true, "WATCH": true, "QUIT": true, "RESET": true,
 }
 
 func (s *Server) lookup(name string) *command {
@@ -62,6 +62,9 @@ func (s *Server) lookup(name string) *command {
 }
 
 func (s *Server) execute(c *session, cmd *command, words []string) engine.Reply {
+	if e := cmd.tooMuch(words); e != nil {
+		return e
+	}
 	if cmd.run != nil {
 		return cmd.run(s, c, words[1:])
 	}

@@ -22,9 +22,11 @@
 //
 // Functions see Redis version 7.2.4. The time does not change during a call, and numbers passed to
 // redis.call are written in their shortest form (Redis 7.0 writes "%.17g"). There is no EVAL, no
-// ACL, no cluster, no replication, no persistence, and no log: redis.log checks its arguments and
-// writes nothing. No command waits or sends messages, and there is no WATCH. commandTable in
-// commands.go lists the commands that the server has; COMMAND lists those of miniredis.
+// DUMP or RESTORE, no MEMORY, no ACL, no cluster, no replication, no persistence, and no log:
+// redis.log checks its arguments and writes nothing. SUBSCRIBE is not available, and no
+// command waits: no BLPOP, no XREAD. Keys cannot move to another database: there is no MOVE, no SWAPDB, and no COPY
+// with the option DB. The commands are those of Redis 7.0 that miniredis implements; COMMAND lists
+// those of Redis 5.
 //
 // Tests compare everything else with Redis 7.0, Redis 8.0 and Valkey 8.1, reply by reply
 // (testdata/conformance.json) and byte by byte (testdata/protocol.json).
@@ -43,7 +45,9 @@
 // regardless of the length that the request announces. A malformed request is rejected, as in
 // Redis, and ends its connection. If a client does not read its replies, up to 64 MiB of them are
 // buffered, which may take twice as much memory. Beyond 64 MiB, the client's commands wait. A
-// reply above 64 MiB is an error. A panic in miniredis becomes an error reply. Close
+// reply above 64 MiB is an error. An offset or a count above 4194304 in SETRANGE, SETBIT, SPOP,
+// LPOS, SRANDMEMBER, HRANDFIELD or ZRANDMEMBER is also an error, because miniredis would need
+// memory or time in proportion to the number. A panic in miniredis becomes an error reply. Close
 // waits for the running function; waiting calls get an error.
 //
 // # In a program
@@ -60,7 +64,7 @@
 //	connection.go  a connection: reads commands, sends replies
 //	resp.go        reads commands; reply.go writes replies
 //	dispatch.go    checks a command, queues it after MULTI, or runs it
-//	refusals.go    errors for commands that cannot run
+//	refusals.go    the rejected commands, and why
 //	commands.go    the table of all commands; cmd_*.go: those that run here
 //	miniredis.go   passes the other commands to miniredis, which stores the keys
 //	fcall.go       calls functions, and checks the commands that they call

@@ -7,8 +7,8 @@ import (
 
 // expiry records when keys expire, soonest first. miniredis stores only TTLs, so the server stores
 // a key's absolute expiry as the key's TTL in miniredis: one nanosecond of the TTL stands for one
-// millisecond since 1970. This way, miniredis deletes the expiry with the key (DEL, SET), and
-// a running clock costs nothing until a key expires.
+// millisecond since 1970. This way, miniredis moves and deletes the expiry with the key (RENAME,
+// COPY, DEL, SET), and a running clock costs nothing until a key expires.
 type expiry struct {
 	queue   dueQueue
 	planned map[dbKey]int64

@@ -13,9 +13,16 @@ func TestRefused(t *testing.T) {
 	for _, tc := range []struct{ body, want string }{
 		{"return redis.call('GET', 'other')", "ERR Script attempted to access a key that it was not given: GET on 'other', which is not among the keys of this call. Pass every key in KEYS: Redis Cluster and ACLs rely on it"},
 		{"return redis.call('MGET', keys[1], 'other')", "ERR Script attempted to access a key that it was not given: MGET on 'other'"},
+		{"return redis.call('SINTERCARD', 2, keys[1], 'other')", "ERR Script attempted to access a key that it was not given: SINTERCARD on 'other'"},
+		{"return redis.call('ZUNIONSTORE', 'dest', 1, keys[1])", "ERR Script attempted to access a key that it was not given: ZUNIONSTORE on 'dest'"},
+		{"return redis.call('XREAD', 'COUNT', 1, 'STREAMS', keys[1], 'other', 0, 0)", "ERR Script attempted to access a key that it was not given: XREAD on 'other'"},
+		{"return redis.call('BITOP', 'AND', keys[1], 'other')", "ERR Script attempted to access a key that it was not given: BITOP on 'other'"},
+		{"return redis.call('OBJECT', 'IDLETIME', 'other')", "ERR Script attempted to access a key that it was not given: OBJECT on 'other'"},
 		{"return redis.call('KEYS', '*')", "ERR the embedded server refuses KEYS in a function: it reads all keys, and a function may only touch the keys it is given"},
 		{"return redis.call('FLUSHALL')", "ERR the embedded server refuses FLUSHALL in a function: it deletes keys"},
-		{"return redis.call('RENAME', keys[1], keys[1])", "ERR Unknown Redis command called from script"},
+		{"return redis.call('DUMP', keys[1])", "ERR this command is not supported by the embedded server: its payloads would not be those of Redis"},
+		{"return redis.call('OBJECT', 'ENCODING', keys[1])", "ERR unknown subcommand 'encoding'. Try OBJECT HELP."},
+		{"return redis.call('MEMORY', 'USAGE', keys[1])", "ERR this command is not supported by the embedded server: its keys do not take the memory that they take in Redis"},
 		{"return redis.pcall('FUNCTION', 'LOAD', 'x')", "ERR This Redis command is not allowed from script"},
 		{"error({})", "ERR function f raised a table without a text in its field err"},
 	} {
@@ -31,10 +38,12 @@ func TestDeclaredKeysAreAccepted(t *testing.T) {
 	s := Run(t, WithLibrary(lib(`
 		redis.call('SET', keys[1], 1)
 		redis.call('SADD', keys[2], 'x')
-		redis.call('ZADD', keys[3], 1, 'm')
-		return {redis.call('EXISTS', unpack(keys)), redis.call('UNLINK', keys[1], keys[3])}`)))
-	r, err := s.Do("FCALL", "f", 3, "a", "b", "c")
-	if err != nil || fmt.Sprint(r) != "[3 2]" {
+		redis.call('SUNIONSTORE', keys[3], keys[2])
+		redis.call('ZADD', keys[4], 1, 'm')
+		redis.call('ZUNIONSTORE', keys[5], 2, keys[4], keys[2])
+		return {redis.call('EXISTS', unpack(keys)), redis.call('SINTERCARD', 2, keys[2], keys[3])}`)))
+	r, err := s.Do("FCALL", "f", 5, "a", "b", "c", "d", "e")
+	if err != nil || fmt.Sprint(r) != "[5 1]" {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -22,9 +22,9 @@ var requests = []string{
 	"PING\r\n*0\r\n", "*1\r\n$4\r\nPING\r\n", "*-1\r\nPING\n", "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", "*1\r\n$536870912\r\nx", "*2147483647\r\n$1\r\na\r\n",
 	"SET k \"a\\n\\x41\\\"\" EX 10\r\nGET k\r\n", "ECHO 'it\\'s'\r\n", "ECHO \"a\"b\r\n", "MULTI\r\nINCR n\r\nINCR n\r\nEXEC\r\n", "HELLO 3\r\nHGETALL h\r\n",
 	"FUNCTION LOAD \"#!lua name=t\\nredis.register_function('g', function(keys) return redis.call('INCR', keys[1]) end)\"\r\nFCALL g 1 k\r\nFCALL g -1 k\r\n",
-	"ZADD z 1.5 m nan n\r\nZRANGE z 0 -1 WITHSCORES\r\n", "LPOP l 9223372036854775807\r\nGETRANGE s 0 9223372036854775807\r\n",
-	"SADD s a b\r\nSSCAN s -2\r\n", "XADD x * a 1\r\nXRANGE x - + COUNT 1\r\nSCAN 0 COUNT 5 MATCH [a\r\n",
-	"EXPIRE k 9223372036854775807\r\nSET b 1 KEEPTTL\r\nPTTL b\r\nCLIENT ID\r\nINFO\r\nCONFIG GET *\r\nCOMMAND\r\nRESET\r\nQUIT\r\n",
+	"WATCH k\r\nBLPOP q 0.001\r\nZADD z 1.5 m nan n\r\nZRANGE z 0 -1 WITHSCORES\r\n", "LPOS l a COUNT 9223372036854775807\r\nSETRANGE s 9223372036854775807 x\r\n",
+	"SADD s a b\r\nSRANDMEMBER s -9223372036854775808\r\nSPOP s 99999999999\r\n", "XADD x * a 1\r\nXREAD COUNT 1 STREAMS x 0\r\nSCAN 0 COUNT 5 MATCH [a\r\n",
+	"EXPIRE k 9223372036854775807\r\nCOPY a b REPLACE\r\nRENAME a b\r\nPTTL b\r\nCLIENT ID\r\nINFO\r\nCONFIG GET *\r\nCOMMAND\r\nRESET\r\nQUIT\r\n",
 }
 
 // readAll reads all commands, and returns them and the error that ended reading.
@@ -120,7 +120,7 @@ func FuzzCommands(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := s.newSession(nil)
-		for _, setup := range []string{"FLUSHALL", "SET k 12", "RPUSH l a b a", "HSET h a 1 ab x", "ZADD z 1 a 2 ab", "SADD s a ab", "XADD x 5-5 a 1"} {
+		for _, setup := range []string{"FLUSHALL", "SET k 12", "RPUSH l a b a", "HSET h a 1 ab x", "ZADD z 1 a 2 ab", "SADD s a ab", "XADD x 5-5 a 1", "PFADD q a"} {
 			s.run(c, strings.Fields(setup))
 		}
 		for len(data) >= 2 {

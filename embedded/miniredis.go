@@ -82,8 +82,10 @@ func (s *Server) passRaw(c *session, words []string) (reply []byte) {
 }
 
 // reopen gives a session a new peer after a panic, because miniredis may be in the middle of a
-// MULTI and may still hold its lock.
+// MULTI and may still hold its lock. The watched keys of the session are lost with the old peer,
+// and count as changed.
 func (s *Server) reopen(c *session) {
+	c.lost = true
 	s.keyspace.TryLock()
 	s.keyspace.Unlock()
 	resp3 := c.peer.Resp3

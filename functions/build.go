@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -42,7 +43,7 @@ func Source() string { return source }
 func Version() string { return version }
 
 // BuildID returns the build ID of Source: the first 12 hexadecimal digits of the SHA-256 of the
-// sources, the version and the policies. ratelimit_info returns it.
+// code without comments, the version and the policies. ratelimit_info returns it.
 func BuildID() string {
 	build, err := New()
 	if err != nil {
@@ -100,27 +101,50 @@ func New(opts ...Option) (Build, error) {
 // withoutPolicies builds the library without policies, once. Commands and tests ask for it often.
 var withoutPolicies = sync.OnceValues(func() (Build, error) { return build(sources, nil) })
 
-// build joins the sources under src: the files in src, sorted by name, and then those in
-// src/algorithms and src/verbs. Each file has its own scope, except the first. A file in src
+// build builds the library from the sources under src, without their comments: a server keeps the
+// text in memory, and a change of a comment needs no deployment.
+func build(sources fs.FS, policies []Policy) (Build, error) {
+	text, err := join(sources, withoutComments)
+	if err != nil {
+		return Build{}, err
+	}
+	return stamp(text, policies)
+}
+
+var (
+	// comments matches lines that have only a comment, and comments after code. If there is a quotation
+	// mark after --, it is left: the -- may be in a string.
+	comments   = regexp.MustCompile(`(?m)^[ \t]*--.*\n|[ \t]+-- [^'"\n]*$`)
+	blankLines = regexp.MustCompile(`\n{3,}`)
+)
+
+// withoutComments removes comments. The sources have no text or comment of several lines.
+func withoutComments(body string) string {
+	body = blankLines.ReplaceAllString(comments.ReplaceAllString(body+"\n", ""), "\n\n")
+	return strings.Trim(body, "\n")
+}
+
+// join joins the sources under src, each changed by edit: the files in src, sorted by name, and then
+// those in src/algorithms and src/verbs. Each file has its own scope, except the first. A file in src
 // exports its functions in a table named after it: src/45_limits.lua fills `limits`. These tables
 // are declared at the end of the first file.
-func build(sources fs.FS, policies []Policy) (Build, error) {
+func join(sources fs.FS, edit func(body string) string) (string, error) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src; do not edit: run `make generate`.\n", Name)
+	fmt.Fprintf(&text, "#!lua name=%s\n-- Built from functions/src, where the comments are; do not edit: run `make generate`.\n", Name)
 	for _, folder := range []string{"src", "src/algorithms", "src/verbs"} {
 		names, err := fs.Glob(sources, path.Join(folder, "*.lua"))
 		if err != nil {
-			return Build{}, err
+			return "", err
 		}
 		if len(names) == 0 {
-			return Build{}, fmt.Errorf("functions: no .lua file in %s", folder)
+			return "", fmt.Errorf("functions: no .lua file in %s", folder)
 		}
 		for _, name := range names {
 			content, err := fs.ReadFile(sources, name)
 			if err != nil {
-				return Build{}, err
+				return "", err
 			}
-			body := strings.TrimRight(string(content), "\n")
+			body := edit(strings.TrimRight(string(content), "\n"))
 			if folder != "src" || moduleOf(name) != "library" {
 				body = "do\n" + body + "\nend"
 			}
@@ -132,7 +156,7 @@ func build(sources fs.FS, policies []Policy) (Build, error) {
 			}
 		}
 	}
-	return stamp(text.String(), policies)
+	return text.String(), nil
 }
 
 // moduleOf returns the name of a source file without its directory, number or extension: "limits" for

@@ -44,7 +44,7 @@ func TestNamespaceNames(t *testing.T) {
 
 func TestRebuild(t *testing.T) {
 	mine := []Policy{inSpace("payments/api", "5/m"), {Name: "search/x", Limits: []PolicyLimit{{"a", "1/m"}, {"b", "2/m"}}, Track: true,
-		Canary: &Canary{[]string{"1/h", "2/h"}, 50, true}}, inSpace("api", "1/s")}
+		Canary: &Canary{[]string{"1/h", "2/h"}, 50, true, 0}}, inSpace("api", "1/s")}
 	with := redistest.Must[Build](t)(New(WithPolicies(mine...)))
 	if with.Policies()[1].Namespace() != "payments" || with.Policies()[0].Namespace() != "" {
 		t.Errorf("%+v", with.Policies())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,6 +25,17 @@ type Policy struct {
 	Shadow bool          // the policy never denies; replies include what it would have decided
 	Track  bool          // the last key of ratelimit_take is a usage key, as with TRACK
 	Canary *Canary       // other limits for a share of the keys; nil if there is no canary
+
+	// Classes maps the names of classes to the percentage of the capacities that calls of the class keep
+	// free, 0 to 100. A call that names neither a class nor a percentage belongs to the class "default", if
+	// there is one. A class is 1 to 64 characters from a-z 0-9 _ . -
+	Classes  map[string]int
+	AnyClass bool // calls may name any class, which keeps nothing free; then Classes is empty
+
+	// Borrow says that the first limit is a caller's guarantee, and the second a pool that all callers
+	// share, as with BORROW in a call. Floor is the percentage of the pool that borrowers leave, 0 to 100.
+	Borrow bool
+	Floor  int
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -33,6 +45,7 @@ type Canary struct {
 	Limits []string // one for each limit of the policy
 	Share  int      // number of keys out of 1000; 1 to 1000
 	Shadow bool     // the canary never denies, regardless of Policy.Shadow
+	Floor  int      // the percentage of the canary's pool that borrowers leave, for a policy with Borrow
 }
 
 // PolicyLimit is the limit of one key of a policy.
@@ -66,6 +79,7 @@ func (c Canary) Percent() string {
 const (
 	MostPolicies     = 10000
 	MostPolicyLimits = 16
+	MostClasses      = 16
 
 	mostText = 2 << 20 // maximum size of a library with its policies, in bytes
 )
@@ -136,6 +150,47 @@ func (p Policy) Faults() []Fault {
 	}
 	if p.Canary != nil {
 		faults = append(faults, p.Canary.faults(len(p.Limits))...)
+	}
+	if len(p.Classes) > MostClasses || p.AnyClass && len(p.Classes) > 0 {
+		wrong(-1, false, "policy %s has %d classes; give it at most %d, or any", cut(p.Name), len(p.Classes), MostClasses)
+	}
+	faults = append(faults, p.borrowFaults()...)
+	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
+		if !policyName.MatchString(class) {
+			wrong(-1, false, "the class %q is not 1 to 64 of a-z 0-9 _ . -", cut(class))
+		} else if percent := p.Classes[class]; percent < 0 || percent > 100 {
+			wrong(-1, false, "the class %s keeps %d %% free; give it a whole percentage from 0 to 100", class, percent)
+		}
+	}
+	return faults
+}
+
+// borrowFaults returns the reasons why the policy cannot have a guarantee and a pool.
+func (p Policy) borrowFaults() []Fault {
+	var faults []Fault
+	wrong := func(format string, args ...any) {
+		faults = append(faults, Fault{Limit: -1, Text: fmt.Sprintf("policy %s: ", cut(p.Name)) + fmt.Sprintf(format, args...)})
+	}
+	floors := []int{p.Floor}
+	if p.Canary != nil {
+		floors = append(floors, p.Canary.Floor)
+	}
+	for _, floor := range floors {
+		if floor < 0 || floor > 100 || floor > 0 && !p.Borrow {
+			wrong("a floor of %d; give a policy with a guarantee and a pool a whole percentage from 0 to 100", floor)
+		}
+	}
+	if !p.Borrow {
+		return faults
+	}
+	if len(p.Limits) != 2 {
+		wrong("%d limits; a guarantee and a pool are two", len(p.Limits))
+	}
+	if p.Shadow || p.Canary != nil && p.Canary.Shadow {
+		wrong("a guarantee and a pool cannot be a shadow")
+	}
+	if p.AnyClass || len(p.Classes) > 0 {
+		wrong("a guarantee and a pool have no classes")
 	}
 	return faults
 }
@@ -242,8 +297,9 @@ func clonePolicies(policies []Policy) []Policy {
 	for i := range clone {
 		clone[i].Limits = slices.Clone(clone[i].Limits)
 		if canary := clone[i].Canary; canary != nil {
-			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow}
+			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow, canary.Floor}
 		}
+		clone[i].Classes = maps.Clone(clone[i].Classes)
 	}
 	return clone
 }
@@ -266,13 +322,29 @@ func (p Policy) appendLua(b []byte) []byte {
 		if c.Shadow {
 			b = append(b, ", shadow = true"...)
 		}
+		if p.Borrow {
+			b = fmt.Appendf(b, ", borrow = %d", c.Floor)
+		}
 		b = append(b, " }"...)
+	}
+	if p.Borrow {
+		b = fmt.Appendf(b, ", borrow = %d", p.Floor)
 	}
 	if p.Shadow {
 		b = append(b, ", shadow = true"...)
 	}
 	if p.Track {
 		b = append(b, ", track = true"...)
+	}
+	if p.AnyClass {
+		b = append(b, ", classes = true"...)
+	} else if len(p.Classes) > 0 {
+		b = append(b, ", classes = {"...)
+		for i, class := range slices.Sorted(maps.Keys(p.Classes)) {
+			b = append(b, strings.Repeat(",", min(i, 1))+" ["...)
+			b = fmt.Appendf(append(luastring.Append(b, class), ']'), " = %d", p.Classes[class])
+		}
+		b = append(b, " }"...)
 	}
 	return append(b, " },"...)
 }
@@ -330,11 +402,29 @@ func readPolicy(line string) (Policy, bool) {
 	if after, ok := strings.CutPrefix(rest, "canary = { "); ok {
 		limits, end := literals(after)
 		share, end, _ := strings.Cut(end, " }")
+		share, floor, _ := strings.Cut(share, ", borrow = ")
 		share, shadow := strings.CutSuffix(share, ", shadow = true")
 		number, _ := strconv.Atoi(strings.TrimPrefix(share, "share = "))
-		policy.Canary, rest = &Canary{limits, number, shadow}, end
+		policy.Canary, rest = &Canary{limits, number, shadow, 0}, strings.TrimPrefix(end, ", ")
+		policy.Canary.Floor, _ = strconv.Atoi(floor)
 	}
+	if after, ok := strings.CutPrefix(rest, "borrow = "); ok {
+		floor, _, _ := strings.Cut(strings.TrimSuffix(after, " },"), ",")
+		policy.Borrow, rest = true, after
+		policy.Floor, _ = strconv.Atoi(floor)
+	}
+	rest, classes, _ := strings.Cut(rest, "classes = ")
 	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")
+	policy.AnyClass = strings.HasPrefix(classes, "true")
+	for _, class := range strings.Split(classes, " [")[1:] {
+		name, percent := literals(class)
+		percent, _, _ = strings.Cut(strings.TrimPrefix(percent, "] = "), ",")
+		number, _ := strconv.Atoi(strings.TrimSuffix(percent, " } }"))
+		if policy.Classes == nil {
+			policy.Classes = map[string]int{}
+		}
+		policy.Classes[strings.Join(name, "")] = number
+	}
 	return policy, policy.check() == nil && string(policy.appendLua([]byte("  "))) == line
 }
 

@@ -1,31 +1,15 @@
 #!lua name=ratelimit
--- Built from functions/src; do not edit: run `make generate`.
+-- Built from functions/src, where the comments are; do not edit: run `make generate`.
 
 --@ src/00_library.lua
--- This library limits rates on the server. Each call makes one atomic decision.
---
--- This file is the first of the library. The build (functions/build.go) joins the sources in this order:
--- src/*.lua by name, src/algorithms/*.lua, src/verbs/*.lua. Each file except this one has its own scope.
--- A file in src exports its functions in a table named after it: src/45_limits.lua fills `limits`.
---
--- While Redis loads a library, only redis.register_function, redis.log and the version constants
--- exist: no string, no math, no redis.call. Top-level code may therefore only build tables and
--- functions. functions/CALLS.md describes the arguments and replies.
-
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '6ed8a9f12a82'
+local BUILD_ID = '330784b2866d'
 
--- From Redis 7.2 on, the time does not change during a call. In earlier versions, two commands of
--- one call can see different milliseconds, so a duration read with PTTL must not be written back
--- with PEXPIRE. Valkey reports version 7.2.4 and behaves like it.
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
--- algorithms holds the algorithms by name; src/algorithms/*.lua fill it. src/45_limits.lua
--- documents their fields.
 local algorithms = {}
 
--- sorted_keys returns the keys of a table, sorted.
 local function sorted_keys(of)
   local keys = {}
   for key in pairs(of) do
@@ -48,6 +32,7 @@ local limits = {}
 local never = {}
 local requests = {}
 local decisions = {}
+local borrowing = {}
 local tracking = {}
 local once = {}
 local overrides = {}
@@ -56,13 +41,8 @@ local contents = {}
 
 --@ src/10_errors.lua
 do
--- Errors are replies of the form `RATELIMIT <REASON> "<value>": what is wrong, and what to do`.
--- They are returned and never raised, because servers add different suffixes to raised errors. A
--- call that returns an error has changed nothing.
+local SHOWN = 60
 
-local SHOWN = 60 -- bytes of a rejected value that the error shows
-
--- quote returns a caller's value as one line of printable ASCII, cut to SHOWN bytes.
 function errors.quote(value)
   local shown = string.gsub(string.sub(value, 1, SHOWN), '[^\32-\126]', function(c)
     return string.format('\\x%02x', string.byte(c))
@@ -71,20 +51,14 @@ function errors.quote(value)
   return '"' .. shown .. '"'
 end
 
--- new returns an error reply. reason is one of BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY.
--- text is a format.
 function errors.new(reason, text, ...)
   return redis.error_reply('RATELIMIT ' .. reason .. ' ' .. string.format(text, ...))
 end
 
--- unusable returns the error for a key that holds something other than expected. The parameter what
--- describes the value's type or length, never its bytes.
 function errors.unusable(key, what)
   return errors.new('BADSTATE', 'key %s %s; give the limiter a key of its own, or delete this one', errors.quote(key), what)
 end
 
--- failed returns the error for a command that failed on a key. If the key has the wrong type, the
--- error's text contains the parameter expected, such as 'is not a string'.
 function errors.failed(key, failure, expected)
   if string.sub(failure.err, 1, 9) == 'WRONGTYPE' then return errors.unusable(key, expected) end
   return failure
@@ -93,12 +67,6 @@ end
 
 --@ src/15_clock.lua
 do
--- This file reads the server's time once per call, so that all limits of a call use the same time, even
--- on Redis 7.0, where the time advances during a call. Each function that uses the time first sets
--- clock.now to nil: ratelimit_take does so itself, and the others call requests.read, contents.of_all or
--- leases.call.
-
--- us returns the time in whole microseconds since the epoch.
 function clock.us()
   local now = clock.now
   if not now then
@@ -109,14 +77,11 @@ function clock.us()
   return now
 end
 
--- ms returns the time in whole milliseconds since the epoch, rounded down as Redis does when it
--- expires keys.
 function clock.ms()
   local now = clock.us()
   return (now - now % 1000) / 1000
 end
 
--- ceil_ms rounds microseconds up to milliseconds.
 function clock.ceil_ms(us)
   local over = us % 1000
   return (over > 0 and us - over + 1000 or us) / 1000
@@ -125,21 +90,14 @@ end
 
 --@ src/20_numbers.lua
 do
--- This file parses the numbers that callers write. A Lua number is a double, so whole numbers are
--- exact only up to 2^53. tonumber also accepts "inf", "nan", "0x10" and "1e3", which must not reach
--- a decision.
-
-local LARGEST = '9007199254740992' -- 2^53
+local LARGEST = '9007199254740992'
 
 numbers.MOST = 9007199254740992
 
 numbers.WHOLE = 'a whole number from %s to ' .. LARGEST
 
-local small = {} -- the numbers below 1000 that parse has parsed; a table lookup takes a tenth of the time of a pattern match
+local small = {}
 
--- parse parses decimal digits. It returns nil for anything else, and for numbers above 2^53, because
--- 2^53 + 1 would round down to 2^53. Most texts are short and have no leading zeros: for these, adding
--- 0 is faster than tonumber.
 function numbers.parse(text)
   local n = small[text]
   if n then return n end
@@ -153,32 +111,23 @@ function numbers.parse(text)
   return tonumber(text)
 end
 
--- parse_digits is like parse, but does not check the text. The text must be nil, or digits that a
--- pattern has matched, with or without a minus sign. parse_digits returns nil for nil.
 function numbers.parse_digits(text)
   local n = tonumber(text or '')
   if not n or n < numbers.MOST then return n end
   return numbers.parse(text)
 end
 
--- parse_positive parses a whole number of at least 1, or returns nil.
 function numbers.parse_positive(text)
   local n = numbers.parse(text)
   return n ~= 0 and n or nil
 end
 
--- positive_option parses the value of a limit's option. It returns the number, or nil and a
--- description of what was expected.
 function numbers.positive_option(text)
   return numbers.parse_positive(text), string.format(numbers.WHOLE, '1')
 end
 
 local last, last_text = 0, '0'
 
--- argument formats a whole number as an argument of a command. Redis 7.0 needs 0.3 to 0.7 us to format a
--- number, which is slower than string.format. The first takes of a limit all set the same expiry, so
--- argument keeps the last text. Later versions of Redis format numbers fast, so argument returns n
--- unchanged.
 function numbers.argument(n)
   if CLOCK_STANDS then return n end
   if n ~= last then
@@ -188,16 +137,9 @@ function numbers.argument(n)
   return last_text
 end
 
-local MOST_KNOWN = 5000 -- results in one generation
-local SHORT = 64 -- bytes; a longer text counts as one more result for each 64 bytes
+local MOST_KNOWN = 5000
+local SHORT = 64
 
--- remembered returns a function that memoizes read. If read cannot parse its argument, it returns
--- nil and optionally an error; failures are not memoized. A table lookup takes a tenth of the time
--- of a pattern match. memory.known holds the results of the current generation. When it is full, it
--- becomes the previous generation, and the old previous generation is dropped. A result found in
--- the previous generation is added to the current one. So at most 10,000 results are kept, always
--- including the 5,000 most recently used. If sized is true, a result counts as result.size results. A long
--- text counts as several results, so that the texts of a generation have at most 320,000 bytes.
 function numbers.remembered(read, memory, sized)
   local size, previous = 0, {}
   memory.known = {}
@@ -223,32 +165,12 @@ end
 
 --@ src/30_states.lua
 do
--- A state is what a rate stores in a key, as read by a call. A call loads a key into states if its limit's function probe
--- cannot tell how many units fit (src/60_decisions.lua), and for a refund.
---
--- A key holds a string with an expiry. (The leases of concurrency are a sorted set; a usage record
--- is a hash.) The form of the string shows which algorithm wrote it, so a key of another kind is
--- rejected before anything is written. functions/STATE.md lists the forms.
---
--- A call fills one table in states.list for each rate of each key. The next call reuses the tables.
--- All algorithms set
---   rate     the rate of the limit
---   free     how many units fit now; -1 if the key is blocked. A charge or a refund updates it
---   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
---   reset    ms until the rate is full again, once the state is charged or refunded; false before
---   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
---   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- Algorithms add their own fields.
-
 local list = {}
 states.list = list
 
--- States are kept for the next call, unless this call has more than MOST_KEPT states or reads more than
--- SMALL bytes or buckets.
 local MOST_KEPT, SMALL = 64, 10000
-local large = false -- whether this call must free its states
+local large = false
 
--- new returns the state at a position in the list. The algorithm must then set its own fields.
 function states.new(at, rate)
   local state = list[at]
   if not state then
@@ -260,13 +182,30 @@ function states.new(at, rate)
   return state
 end
 
--- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
--- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
--- or above the capacity.
-function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+function states.needs(capacity, cost)
+  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+end
 
--- most_spent returns how many units count as spent in the state that replaces an impossible one.
+function states.wanted(capacity, cost, kept)
+  if kept >= capacity then return 1 end
+  return (cost > 1 and cost <= capacity - kept and cost or 1) + kept
+end
+
+states.floor = 0
+
+function states.kept(capacity, percent)
+  local rest = capacity % 100
+  return (capacity - rest) / 100 * percent + math.ceil(rest * percent / 100)
+end
+
+function states.load_above(percent, key, limit, at, cost, head, left)
+  states.floor = percent
+  local done, result = pcall(limit.form.load, key, limit, at, cost, head, left)
+  states.floor = 0
+  if not done then error(result, 0) end
+  return result
+end
+
 function states.most_spent(state, cost)
   local capacity = state.rate.capacity
   local units = states.needs(capacity, cost)
@@ -274,20 +213,11 @@ function states.most_spent(state, cost)
   return capacity - units
 end
 
--- most_owed returns the maximum number of units that can count as spent after a call with FORCE. It
--- is at most twice the capacity, so a key denies calls for at most two full refills.
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
-------------------------------------------------------------------- what one call may read
-
--- A call may read more than its own limits would write, because a larger limit may have written the keys.
--- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
--- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 10000 }
-local read = {} -- bytes and buckets read by this call
+local read = {}
 
--- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
--- then false, until a state is replaced by one with room for a cost above 1.
 function states.begin()
   read.bytes, read.buckets = 0, 0
   if not states.any_room then return end
@@ -297,7 +227,6 @@ function states.begin()
   end
 end
 
--- drop frees the states if the call was large.
 function states.drop()
   for at = large and #list or 0, 1, -1 do
     list[at] = nil
@@ -305,10 +234,6 @@ function states.drop()
   large = false
 end
 
--- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
--- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
--- a state are added after they are read, because their number is not known earlier. If `more` is 0,
--- too_much only checks the sum.
 function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
@@ -317,27 +242,16 @@ function states.too_much(what, more)
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
 end
 
-------------------------------------------------------------------- what a key holds
+local HEAD = 128
 
-local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
-
--- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
--- by SET without KEEPTTL).
-function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
-
--- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
   return errors.new('BADSTATE', 'key %s holds %s; give each use a key of its own', errors.quote(key), what)
 end
 
--- unreadable returns the error for a string that was not written by a limiter, although it may look
--- like a state. The error does not show the string, because it may be a secret and errors are
--- logged.
 function states.unreadable(key)
   return errors.unusable(key, string.format('holds a string of length %d, which no limiter wrote', redis.call('STRLEN', key)))
 end
 
--- owner returns the algorithm that wrote a string, or nil. head is the string, or its first bytes.
 function states.owner(head)
   local name, text = string.match(head, '^([%a_]+):(.*)$')
   local named = algorithms[name]
@@ -351,13 +265,6 @@ function states.owner(head)
   return nil
 end
 
--- The block of a key is the beginning of its value: "blocked:<end>:<expiry>:", and after a block with
--- GROW also "<length>:<forgotten>:". expiry is when the state that follows expires, 0 if none follows.
--- length is how long the block was, and forgotten when this is forgotten. The times are in ms since the
--- epoch, the length in ms. No state begins with digits and a colon.
-
--- block returns these numbers and the position of the state, or nil if a value does not begin with a
--- block. length and forgotten are 0 without GROW.
 local function block(head)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
   if not ends then return nil end
@@ -367,8 +274,6 @@ local function block(head)
   return ends + 0, expiry + 0, after or from, length, forgotten
 end
 
--- with_block puts a block before the parts of a value that expires at expiry, and returns when the key
--- expires. grown is what GROW remembers: see states.look.
 function states.with_block(parts, expiry, ends, grown)
   local head = string.format('blocked:%d:%d:', ends, expiry)
   if grown then head = head .. string.format('%d:%d:', grown.length, grown.forgotten) end
@@ -376,38 +281,17 @@ function states.with_block(parts, expiry, ends, grown)
   return math.max(ends, expiry, grown and grown.forgotten or 0)
 end
 
--- grown returns what GROW remembers at the time now: a table with ends, length and forgotten, or nil if
--- the block had no GROW or is forgotten, or if the clock was set back to before it began.
 function states.grown(now, ends, length, forgotten)
   return forgotten > now and ends - now <= length and { ends = ends, length = length, forgotten = forgotten } or nil
 end
 
--- look determines what a key holds. It reads only the first bytes of the value. If the caller has
--- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
--- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
--- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a blocked set of leases that have all expired
---   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
---   blocked  ms until the block ends, or 0 if the key is not blocked
---   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
---   grown    what GROW remembers of the block, or nil
---   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
---   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
---   owner    the algorithm that wrote the state, nil if there is none
---   value    the state, if it is short enough to have been read; otherwise nil
---   empty    true if the key does not exist, or holds an empty string, which counts as no key
---   left     ms until the state expires, or below 0 if there is no state. A state still exists during
---            the ms in which it expires (left is 0), whether it is under a block or not
---   override the override in the value (see src/72_overrides.lua), or nil. It may have ended. If there is an override,
---            from, expiry and left describe the override together with the state under it. The override has fields
---            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
-    found.leases, found.blocked = true, leases.outlived(key)
-    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
-    return found
+    local set = leases.content(key)
+    if not set or set.err or set.held then return nil, errors.failed(key, head, 'is not a string'), set end
+    return set
   elseif head == '' then
     found.empty = true
     return found
@@ -430,7 +314,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, states.missing_expiry(key)
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry')
   elseif ends then
     local now = math.max(ends, expiry, forgotten) - found.left
     found.blocked, found.left, found.grown = math.max(0, ends - now), expiry - now, states.grown(now, ends, length, forgotten)
@@ -439,8 +323,6 @@ function states.look(key, head, left)
   return found
 end
 
--- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
--- and left are as in look.
 function states.blocked(key, head, left)
   local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
@@ -451,17 +333,6 @@ function states.blocked(key, head, left)
   return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
 end
 
-------------------------------------------------------------------- a key that the limit's form cannot load
-
--- carry_over replaces another algorithm's state with states of this limit. Without it, a change of
--- algorithm would grant a second burst, or lock the key. For each rate, the number of
--- units that count as spent is the smallest of
---   - the number that the old algorithm's function `spent` returns or, if it returns none, the units
---     that the rate refills before the old state expires
---   - the capacity, less the units left if `spent` returns these
---   - states.most_spent, if the old state lasts longer than the rate takes to refill
--- If the call is denied, its retry_after is the time until the old state expires. carry_over returns
--- the error, or nil.
 local function carry_over(key, limit, at, cost, found)
   local left, spent = found.left, found.owner.spent
   local counted, err, kept
@@ -480,8 +351,6 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
--- A remembering limit takes the place of a limit or an override, which is its field under, if a key is
--- no longer blocked, but GROW remembers the block. It writes the block again before the state.
 local function write_grown(key, limit, at)
   local under, grown = limit.under, limit.grown
   local parts, expiry = under.form.save(under, at)
@@ -493,11 +362,6 @@ local function remembering(under, grown)
   return { algorithm = under.algorithm, size = under.size, capacity = under.capacity, form = form, probe = limits.unprobed, under = under, grown = grown }
 end
 
--- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
--- override, the state of another algorithm, or a state that load_found has to convert. head and left are
--- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
--- returns it. If GROW remembers a block that has ended, it returns a remembering limit. Otherwise, it
--- returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
   limit = limit.under or limit
   local found, err = states.look(key, head, left)
@@ -529,22 +393,13 @@ function states.load_other(key, limit, at, cost, head, left)
   return err or grown or override
 end
 
--- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window
--- and sliding_log have cheaper ways for common calls and set the expiry themselves.
 function states.put(key, value, expiry)
   redis.call('SET', key, value, 'PXAT', numbers.argument(expiry))
 end
 
-------------------------------------------------------------------- long values
+local LONG = 2048
+local PART = 65536
 
--- The server hashes every string that it passes to Lua or that Lua makes, which takes about 1.2 ms
--- for a MB. Long values are therefore copied in parts, which are never joined.
-
-local LONG = 2048 -- bytes; a state that is not longer is written in one piece, because APPEND allocates twice its memory
-local PART = 65536 -- bytes
-
--- copy appends the bytes `first` to `last` of a key's value to parts. If there are more than LONG,
--- it sets parts.long.
 function states.copy(parts, key, first, last)
   if last - first >= LONG then parts.long = true end
   for at = first, last, PART do
@@ -552,9 +407,6 @@ function states.copy(parts, key, first, last)
   end
 end
 
--- put_parts is like put, but takes a list of parts, and appends long parts one by one. The expiry
--- must be later than now, because APPEND would otherwise create a new key. The first APPEND adds
--- nothing. If the user may not run APPEND, the call fails there, before SET replaces the value.
 function states.put_parts(key, parts, expiry)
   local is_long = parts.long
   if is_long then redis.call('APPEND', key, '') end
@@ -567,29 +419,10 @@ end
 
 --@ src/35_packed.lua
 do
--- This file stores the states of a limit as texts in the key's value: "<algorithm>:<text>" for one
--- rate, and "<algorithm>::<length>:<text><length>:<text>..." for several. A call needs one read,
--- one TIME and one SET, however many rates there are.
---
--- Rates are identified by position: the first rate of a changed limit reads the state of the
--- previous first one. The text of a full rate is ''. The algorithm provides
---   prefix                        "<algorithm>:"
---   read(state, text, now, cost)  fills in the state from a text, as of now (us). If the text is impossible (see
---                                 states.needs), the state leaves room for this cost. Returns true, or false and
---                                 optionally an error if the text is not the algorithm's
---   save(state)                   returns the text of a state that a charge or a refund has changed, and when the rate
---                                 is full (ms since the epoch). A long text may be a list of parts, with their size
---   head                          optional: how many bytes `read` needs of a text in a long value. `read` gets only
---                                 these, and the position of the whole text: key, offset and size
---   convert(value, expiry)        optional: returns the text or texts for a value that the algorithm wrote in another
---                                 form and that expires at expiry (ms)
+local HEAD, LAST = 512, '511'
+local LONG = 8192
+local LONGEST_TO_CONVERT = 2048
 
-local HEAD, LAST = 512, '511' -- bytes of the first read; most values are shorter
-local LONG = 8192 -- bytes; the texts in a longer value are read one by one
-local LONGEST_TO_CONVERT = 2048 -- bytes
-
--- find returns the positions of a text's first and last byte in a key's value, or nil. The length of the
--- text is at position `from` and matches pattern. If value is nil, find reads the key.
 local function find(key, value, from, pattern)
   local head = value and string.sub(value, from, from + 20) or redis.call('GETRANGE', key, from - 1, from + 19)
   local digits, after = string.match(head, pattern)
@@ -598,9 +431,6 @@ local function find(key, value, from, pattern)
   return first, first + (numbers.parse_digits(digits) or numbers.MOST) - 1
 end
 
--- read_texts fills in the states of all rates of a limit from their texts, which begin at byte `from`
--- of value. If size is not nil, value is only the beginning of a long state. The key's value then has
--- size bytes, and the state begins after `offset` bytes. read_texts returns the error, or nil.
 local function read_texts(key, limit, at, cost, value, from, offset, size)
   local now, algorithm, is_list = clock.us(), limit.algorithm, string.byte(value, from) == 58 -- ':'
   local following, stop = is_list and from + 1 or from, size or #value
@@ -625,8 +455,6 @@ end
 
 local function load_empty(limit, at) return read_texts(nil, limit, at, 1, '', 1) end
 
--- load_value loads the state of the limit's algorithm that begins at byte `from` of a key. value is
--- the beginning of the state, or all of it. The prefix alone is not a state.
 local function load_value(key, limit, at, cost, value, from)
   local first, size = #limit.algorithm.prefix + 1, nil
   if #value >= HEAD then
@@ -650,8 +478,6 @@ local function load(key, limit, at, cost, head)
   return load_value(key, limit, at, cost, value, '0')
 end
 
--- load_found loads a state of the limit's algorithm that load cannot read, because it follows a
--- block or an override in the value, or has to be converted.
 local function load_found(key, limit, at, cost, found)
   local convert, prefix = limit.algorithm.convert, limit.algorithm.prefix
   local value = found.value or redis.call('GETRANGE', key, found.from, found.from + LONGEST_TO_CONVERT - 1)
@@ -662,8 +488,6 @@ local function load_found(key, limit, at, cost, found)
   return read_texts(key, limit, at, cost, convert(value, expiry), 1)
 end
 
--- save_all returns the value that stores the states of a limit, as a list of parts, and when it
--- expires (ms since the epoch). If all rates are full, it returns an empty value and 0.
 local function save_all(limit, at)
   local save, list, parts, expiry = limit.algorithm.save, states.list, { limit.algorithm.prefix, not limit.rate and ':' or nil }, 0
   for i = at, at + limit.size - 1 do
@@ -695,16 +519,12 @@ end
 
 packed.form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save_all }
 
--- first returns the offsets of the first and last byte of the first rate's text in a key's value. If
--- the text extends to the end of the value, the second offset is -1. The prefix begins after `from`
--- bytes.
 function packed.first(key, from, prefix)
   from = from + #prefix
   local first, last = find(key, nil, from + 1, '^:(%d+):()')
   return first and first - 1 or from, last and last - 1 or -1
 end
 
--- first_text returns the first rate's text.
 function packed.first_text(key, from, prefix)
   return redis.call('GETRANGE', key, packed.first(key, from, prefix))
 end
@@ -712,22 +532,6 @@ end
 
 --@ src/36_gcra_debt.lua
 do
--- The arithmetic of gcra and leaky_bucket. Read src/algorithms/gcra.lua first: it explains TAT, T
--- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
--- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
--- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
--- is rate.ticks ticks.
---
--- A take leaves a debt of at most b*T, where b is the burst. A larger stored debt comes from a limit with a
--- longer period or a larger burst, or from before the clock was set back. If it would deny this call for
--- longer than a full refill, it is replaced by a debt that leaves room for just this call: the key is
--- usable at once at the new rate, but the old burst is not granted again.
---
--- FORCE leaves a debt of up to (2b - 1)T. A debt above b*T that FORCE has left is stored with a mark,
--- because it must be paid off. It is replaced only if it is larger than FORCE can leave.
-
--- ceil converts a debt in ticks into a longer unit, which has the given number of ticks, and rounds
--- up.
 local function ceil(debt, ticks)
   if ticks == 1 then return debt end
   local over = debt % ticks
@@ -735,10 +539,8 @@ local function ceil(debt, ticks)
 end
 gcra_debt.ceil = ceil
 
-gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt above b*T
+gcra_debt.MARK = '-debt'
 
--- set sets the debt of a state. forced says whether the stored debt has the mark. set replaces an
--- impossible debt with one that leaves room for this call, and reports whether it kept the debt.
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full
@@ -749,7 +551,7 @@ function gcra_debt.set(state, debt, cost, forced)
       debt = interval * states.most_spent(state, cost)
       room = full - debt
     end
-    state.forced = forced -- only used while the debt is above b*T
+    state.forced = forced
   end
   state.debt = debt
   state.free = room > 0 and (room - room % interval) / interval or 0
@@ -768,11 +570,8 @@ function gcra_debt.refund(state, units)
   state.reset = gcra_debt.reset(state)
 end
 
--- marked reports whether the debt of a state is stored with the mark.
 function gcra_debt.marked(state) return state.debt > state.rate.full and state.forced end
 
--- spare returns how many units FORCE may charge. The debt stays at or below (2b - 1)T, because set
--- would replace a larger one.
 function gcra_debt.spare(state)
   local rate = state.rate
   local interval = rate.interval
@@ -790,15 +589,9 @@ end
 
 --@ src/37_gcra_expiry.lua
 do
--- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
--- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
--- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
-
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
 
--- part_of returns the number k in a value "gcra-<k>", 0 for "gcra", and nil for any other value.
--- text_of does the reverse.
 local part_of = numbers.remembered(function(value)
   local digits = value ~= VALUE and string.match(value, '^gcra%-(%d+)$')
   return value == VALUE and 0 or digits and numbers.parse_digits(digits)
@@ -807,61 +600,39 @@ local text_of = numbers.remembered(function(part)
   return part == 0 and VALUE or string.format('gcra-%d', part)
 end, {})
 
--- unmarked returns a value without its suffix "-debt", or nil if it has no such suffix.
 local function unmarked(value) return string.match(value, '^(gcra.*)%-debt$') end
 
--- holds reports whether a value has the form "gcra" or "gcra-<k>", with or without the mark of a debt.
 function gcra_expiry.holds(value) return part_of(value) ~= nil or part_of(unmarked(value) or '') ~= nil end
 
--- debt_in returns the debt in a value that expires in `left` ms, or nil if the value has a mark or if
--- this algorithm did not write it.
 local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
   return part < ticks and left > 0 and debt - part or debt
 end
 
--- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
--- algorithm did not write the value, the debt is nil.
-local function read(key, left, ticks)
-  if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '127')
-  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end
-  return debt, value
-end
-
--- value_of returns the value for a debt, and the ms until it expires.
 local function value_of(rate, debt)
   local ms = ceil(debt, rate.ticks)
   return text_of(ms * rate.ticks - debt), ms
 end
 gcra_expiry.value_of = value_of
 
--- time_left returns what PTTL returns, as of the time now (ms).
 local function time_left(key, now)
   local expiry = redis.call('PEXPIRETIME', key)
   return expiry < 0 and expiry or expiry > now and expiry - now or 0
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
--- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
 local function probe(key, limit, _, now)
   local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)
   if left == -2 then return rate.capacity, 0 end
   local value, ticks = redis.pcall('GETRANGE', key, '0', '127'), rate.ticks
   local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
+  if left == 0 then value = nil end
   if not debt then return nil, value, left end
   local interval, room = rate.interval, rate.full - debt
   if room < 0 or debt < 0 then return nil end
   return (room - room % interval) / interval, debt, value, left
 end
 
--- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
--- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
--- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
 local function commit(key, limit, units, debt, value, left, now)
   local rate = limit.rate
   local ms, text = debt + units * rate.interval, VALUE
@@ -871,7 +642,6 @@ local function commit(key, limit, units, debt, value, left, now)
   elseif CLOCK_STANDS and text == value then
     redis.call('PEXPIRE', key, ms)
   elseif CLOCK_STANDS or not value then
-    -- SET would waste memory: Redis would keep the argument's buffer, which can be longer than the value.
     redis.call('PSETEX', key, numbers.argument(ms), text)
   else
     local expiry = string.format('%d', ms + (now or redis.call('PEXPIRETIME', key) - left))
@@ -891,8 +661,6 @@ local function waits(limit, cost, debt)
   return ceil(debt, ticks), wait
 end
 
--- fill_in creates the state of a rate with this debt. For forced, see gcra_debt.set; for value and now,
--- see commit.
 local function fill_in(at, rate, debt, value, cost, now, forced)
   local state = states.new(at, rate)
   if not gcra_debt.set(state, debt, cost, forced) then value = nil end
@@ -901,38 +669,20 @@ end
 
 local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
-local function load(key, limit, at, cost, head, left)
-  if head then return states.load_other(key, limit, at, cost, head, left) end
-  local now
-  if CLOCK_STANDS then
-    left = redis.call('PTTL', key)
-  else
-    now = clock.ms()
-    left = time_left(key, now)
-  end
-  local debt, value = read(key, left, limit.rate.ticks)
-  if not debt then
-    return states.load_other(key, limit, at, cost, value, left)
-  elseif left == -1 then
-    return states.missing_expiry(key)
-  end
-  fill_in(at, limit.rate, debt, value, cost, now)
-  return nil
-end
-
--- load_found loads a state that load cannot read, because it follows a block or an override in the
--- value, or has the form of src/38_gcra_value.lua.
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt, forced = debt_in(value, found.left, ticks), false
+  local ticks, value, left = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local now = found.from == 0 and clock.ms() or nil
+  if now then left = time_left(key, now) end
+  local debt, forced = debt_in(value, left, ticks), false
+  local kept = debt and now and left > 0 and value or nil
   if not debt then
-    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+    debt, forced = debt_in(unmarked(value), left, ticks), true
   end
   if not debt then
     debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
-  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+  fill_in(at, limit.rate, debt, kept, cost, now, forced)
 end
 
 local function save(limit, at)
@@ -953,36 +703,28 @@ local function write(key, limit, at)
   end
 end
 
-local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
--- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
--- algorithm wrote the state. left is the time in ms until the state expires.
 function gcra_expiry.overridden(limit, state, left)
   local rate = limit.rate
   local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
   return debt and debt <= rate.full and debt or nil
 end
 
--- complete completes a limit that stores its states in this way.
 function gcra_expiry.complete(limit)
-  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+  limit.form, limit.probe, limit.commit, limit.waits, limit.gives_back, limit.delays = form, probe, commit, waits, true, limit.algorithm.delays
 end
 end
 
 --@ src/38_gcra_value.lua
 do
--- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
--- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
-
--- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
 local TEXT = '^(' .. TIME .. ')(%+?)(%d*)(.*)$'
 local MARK = gcra_debt.MARK
 
-gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$' -- with or without the mark
+gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$'
 
--- read and save are the algorithm's functions for src/35_packed.lua.
 function gcra_value.read(state, text, now, cost)
   local debt, ticks, mark = 0, state.rate.ticks, ''
   if text ~= '' then
@@ -1004,14 +746,10 @@ function gcra_value.save(state)
   return string.format('%d', us) .. mark, clock.ceil_ms(us)
 end
 
--- convert implements the function convert of src/35_packed.lua, for the values of
--- src/37_gcra_expiry.lua. The TAT is the key's expiry.
 function gcra_value.convert(value, expiry)
   return string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
 
--- left returns the time in ms until the first rate of a value is full, and whether the rate has a marked
--- debt. The value begins at byte `from`.
 function gcra_value.left(key, from)
   local text = packed.first_text(key, from, 'gcra:')
   local us, plus, _, mark = string.match(text, TEXT)
@@ -1019,11 +757,8 @@ function gcra_value.left(key, from)
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
-local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
+local tats_of = {}
 
--- probe, commit and waits decide on a key (see src/45_limits.lua) for a limit in which each T is a whole number of
--- us. They go on with the TATs and the position of the rate with the fewest units. A TAT more than b*T after now may
--- be impossible for this call, so its states are loaded.
 local function probe(key, limit, _, _, number)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -1076,13 +811,11 @@ local function waits(limit, cost, tats, binding)
   return clock.ceil_ms(last - now), wait < 0 and -1 or clock.ceil_ms(wait), rates[first or binding].capacity
 end
 
--- complete sets the fields with which probe decides on a limit, unless the algorithm delays calls or a rate counts in
--- parts of a us.
 function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil
   limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'
@@ -1093,19 +826,8 @@ end
 
 --@ src/40_policies.lua
 do
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
--- call with "@name" need not read them from a Redis key.
---
--- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
---           shadow = true, track = true }
---
--- A canary has as many limits as its policy. They apply to a share of the keys, in thousandths. Once
--- a policy or a canary is used, it also has
---   calls   { [0] = denied calls, allowed calls }, counted since the library was loaded on this
---           server. For a shadow, they are the calls that it would have denied and allowed
 local POLICIES = {}
 
--- find returns the policy for "@name", or nil and the error.
 function policies.find(text)
   local policy = POLICIES[string.sub(text, 2)]
   if policy then return policy end
@@ -1113,33 +835,24 @@ function policies.find(text)
     errors.quote(text), BUILD_ID)
 end
 
-local sorted -- the sorted names of all policies; nil before the first call of policies.names
+local sorted
 
--- names returns the sorted names of all policies.
 function policies.names()
   sorted = sorted or sorted_keys(POLICIES)
   return sorted
 end
 
--- share_of returns the number, 0 to 999, that decides whether "<policy's name>:<key>" is in the share of a canary. SHA-1 takes as
--- long as two commands, so the numbers of the keys used last are remembered.
 local share_of = numbers.remembered(function(text) return tonumber(string.sub(redis.sha1hex(text), 1, 8), 16) % 1000 end, {})
 
--- in_canary reports whether a key is in the share of a policy's canary. The result depends only on
--- the name of the policy, the key and the share, so it is the same on all servers. A larger share
--- keeps the keys of a smaller one.
 function policies.in_canary(canary, name, key)
   return share_of(name .. ':' .. key) < canary.share
 end
 
--- side returns a policy that is a result of parse_side (src/45_limits.lua), or its canary if the key belongs to the canary.
 function policies.side(policy, key)
   local canary = policy.canary
   return canary and policies.in_canary(canary, policy.name, key) and canary or policy
 end
 
--- lease returns the policy for "@name", or its canary if the key belongs to the canary. If the
--- policy is unknown or has several limits, lease returns nil and the error.
 function policies.lease(text, key)
   local policy, err = policies.find(text)
   if not policy then
@@ -1148,64 +861,91 @@ function policies.lease(text, key)
     return nil, errors.new('BADLIMIT', '%s: a policy of %d limits; a lease takes one', errors.quote(text), #policy)
   end
   local canary = policy.canary
-  return canary and policies.in_canary(canary, string.sub(text, 2), key) and canary or policy
+  if not canary or not policies.in_canary(canary, string.sub(text, 2), key) then return policy end
+  canary.classes = policy.classes
+  return canary
 end
 
--- calls returns the counts of a policy or a canary, for the caller to add to.
-function policies.calls(policy)
-  policy.calls = policy.calls or { [0] = 0, 0 }
-  return policy.calls
+function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
+
+function policies.calls(side, class)
+  if not class or class == 'default' or not side.classes then
+    side.calls = side.calls or { [0] = 0, 0 }
+    return side.calls
+  end
+  side.by = side.by or {}
+  side.by[class] = side.by[class] or { [0] = 0, 0 }
+  return side.by[class]
+end
+
+function policies.class(limit, name)
+  local classes = limit.classes
+  if type(classes) == 'table' then
+    if classes[name] then return classes[name] end
+    return nil, errors.new('BADARGS', '%s: no such class of @%s; its classes are %s', errors.quote(name), limit.name, table.concat(sorted_keys(classes), ', '))
+  elseif classes then
+    return 0
+  elseif limit.name then
+    return nil, errors.new('BADARGS', '%s: @%s has no classes; give it some, or classes: any', errors.quote(name), limit.name)
+  end
+  return nil, errors.new('BADARGS', '%s: only policies have classes; with a limit, give FLOOR and a percentage', errors.quote(name))
 end
 
 local NO_CALLS = { [0] = 0, 0 }
 
--- counts returns two lists for ratelimit_info, in the order of the names. The first has { name,
--- allowed, denied } for each policy, and also share, allowed and denied of the canary if there is
--- one. The second is { name, count, ... } for the policies that are shadows or have a shadow
--- canary. Each count is the number of calls that the shadow policy and the shadow canary would have
--- denied.
+local function total(side)
+  local calls = side.calls or NO_CALLS
+  local allowed, denied = calls[1], calls[0]
+  for _, more in pairs(side.by or {}) do
+    allowed, denied = allowed + more[1], denied + more[0]
+  end
+  return allowed, denied
+end
+
+local function of_class(side, class)
+  return class == 'default' and side.calls or class ~= 'default' and side.by and side.by[class] or NO_CALLS
+end
+
 function policies.counts(names)
-  local list, shadows = {}, {}
+  local list, shadows, by_class, borrows = {}, {}, {}, {}
   for i, name in ipairs(names) do
     local policy = POLICIES[name]
-    local calls, canary = policy.calls or NO_CALLS, policy.canary
-    local entry, shadow_denied = { name, calls[1], calls[0] }, policy.shadow and calls[0]
+    local canary, allowed, denied = policy.canary, total(policy)
+    local entry, shadow_denied = { name, allowed, denied }, policy.shadow and denied
     if canary then
-      calls = canary.calls or NO_CALLS
-      entry[4], entry[5], entry[6] = canary.share, calls[1], calls[0]
-      if canary.shadow then shadow_denied = (shadow_denied or 0) + calls[0] end
+      entry[4], entry[5], entry[6] = canary.share, total(canary)
+      if canary.shadow then shadow_denied = (shadow_denied or 0) + entry[6] end
     end
     list[i] = entry
+    if policy.borrow then
+      local borrowed = (policy.calls and policy.calls.borrowed or 0) + (canary and canary.calls and canary.calls.borrowed or 0)
+      borrows[#borrows + 1] = { name, allowed + (entry[5] or 0) - borrowed, borrowed, denied + (entry[6] or 0) }
+    end
+    for _, class in ipairs(type(policy.classes) == 'table' and sorted_keys(policy.classes) or {}) do
+      local calls, other = of_class(policy, class), of_class(canary or {}, class)
+      by_class[#by_class + 1] = { name, class, calls[1] + other[1], calls[0] + other[0] }
+    end
     if shadow_denied then
       shadows[#shadows + 1] = name
       shadows[#shadows + 1] = shadow_denied
     end
   end
-  return list, shadows
+  return list, shadows, by_class, borrows
 end
 end
 
 --@ src/42_calendar.lua
 do
--- This file implements the calendar of fixed_window with align=clock: the periods w (weeks from Monday),
--- mo and y, and the options zone and from. Dates are in the proleptic Gregorian calendar.
--- calendar.complete sets two fields of a rate:
---   shift   ms to add to a time to find its window; nil if the rate needs no calendar
---   months  the months in a window; nil for windows of equal length
-
-local DAY = 86400000 -- ms
+local DAY = 86400000
 local THURSDAY = 3 -- the epoch's day of the week, in days after Monday
-local MOST_ZONE = 18 * 60 -- minutes
+local MOST_ZONE = 18 * 60
 
--- Months are counted from March of the year 0, so that a leap day is the last day of a year.
-local EPOCH = 719468 -- days from March 1 of the year 0 to January 1, 1970
+local EPOCH = 719468
 local JANUARY = 10
 local MONTHS = { mo = 1, y = 12 }
 
--- LONGEST holds the length in ms of the longest window of each unit.
 calendar.LONGEST = { w = 7 * DAY, mo = 31 * DAY, y = 366 * DAY }
 
--- zone parses the value of the option zone. It returns ms, or nil and what was expected.
 function calendar.zone(text)
   local sign, hours, minutes = string.match(text, '^([+-])(%d%d):([0-5]%d)$')
   local offset = sign and tonumber(hours) * 60 + tonumber(minutes)
@@ -1216,14 +956,11 @@ function calendar.zone(text)
   return (sign == '-' and -offset or offset) * 60000
 end
 
--- from parses the value of `from=`. It returns the day of the month, or nil and what was expected.
 function calendar.from(text)
   local day = numbers.parse_positive(text)
   return day and day <= 31 and day or nil, 'a day of the month from 1 to 31'
 end
 
--- complete sets rate.shift and rate.months. It returns a message if the options of the rate
--- contradict each other, otherwise nil.
 function calendar.complete(rate)
   local unit = rate.unit
   if unit and not rate.align then
@@ -1239,19 +976,15 @@ function calendar.complete(rate)
   return nil
 end
 
--- first_day returns the first day of a month, in days since the epoch.
 local function first_day(month)
   local year = math.floor(month / 12)
   local leap_days = math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
   return 365 * year + leap_days + math.floor((153 * (month % 12) + 2) / 5) - EPOCH
 end
 
--- left returns the time in ms until the open window ends, for a rate with align=clock.
 function calendar.left(rate, now)
   local here, step, from = now + (rate.shift or 0), rate.months, rate.from or 1
   if not step then return rate.period - here % rate.period end
-  -- 400 years have 4800 months and 146097 days, so this estimate of the current month is off by at most
-  -- one. Subtracting 2 makes the loop start at a window that has already begun.
   local month = math.floor((here / DAY + EPOCH) * 4800 / 146097) - 2
   month = month - (month - JANUARY) % step
   local begins
@@ -1265,107 +998,24 @@ end
 
 --@ src/45_limits.lua
 do
--- This file parses limits. No other file does.
---
---   [algorithm] rate [, rate ...]      rate = n/period [option=value ...]      period = [k]unit, unit = ms s m h d
---                                      period = w, mo or y, for fixed_window: see src/42_calendar.lua
---                                      n = 0: see src/46_never.lua
---   @policy
---
--- A parsed limit has these fields:
---   algorithm   a table in `algorithms`, see below
---   rates       a list of one or more rates
---   size        the number of rates
---   rate        the rate, if there is only one
---   capacity    the smallest capacity of the rates
---   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
---               most.field over its rates, or 0 if the algorithm has no bound
---   probe, commit, waits  the functions that decide on the limit's key, see below
---   form        a table of the functions that load and write the key's states, see below
---   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
---               the format of one, and the position of the first time in it
--- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
--- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
--- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
--- src/30_states.lua describes states.
---
--- An algorithm (src/algorithms/NAME.lua) is a table in `algorithms`:
---   name      the name used in limits
---   options   option name -> function(text) that returns its value, or nil and what was expected; {} for none
---   charge    function(state, units): takes units, and updates free and reset
---   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
---   spare     function(state): returns how many units FORCE may charge: those that fit, and those that may become debt
---   reset     function(state): returns the time in ms until the rate is full
---   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
--- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
--- have
---   complete_rate  function(rate): completes a rate, or returns what is wrong with it. If it is calendar.complete, periods
---             may be w, mo and y
---   complete  function(limit): completes a limit, or returns what is wrong with it
---   probe     for limits of one rate: function(key, limit, cost, now, number), which reads a key, and returns how many
---             units fit now and up to three values for commit and waits. If the key may hold anything else than
---             such a limit stores, or an impossible state (see states.needs), it returns nil, and optionally what
---             form.load takes as head and left. src/60_decisions.lua then loads the key's states. now is the time
---             in ms if other keys are read too and the time advances during a call, and otherwise nil. number is the
---             key's position in the call. Without probe, all decisions load states
---   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
---             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
---             for several rates the capacity of the binding one. ... are the values of probe, and now
---   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
---             not fit does (-1 for never), and for several rates the capacity of the binding one. cost is false if the
---             second is not needed
---   form      for limits of one rate, if src/35_packed.lua does not store their states: a table of the functions
---               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
---                                             for each rate. An impossible state (see states.needs) leaves room
---                                             for a call of this cost. head and left are nil, or what probe has
---                                             returned. Returns the error, or the override (see
---                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
---               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
---                                             or an override in the value, or is in another form. found is the
---                                             result of states.look, or the override in it
---               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
---                                             they are full now
---               save(limit, at)               returns the value that write would store, as a list of parts (see
---                                             states.put_parts), and its expiry in ms since the epoch; { '' } and 0 if
---                                             all are full
---   spend     function(state, units): charges a state that was full. The default is charge
---   delays    true if charge also sets delay of the state
---   stored_as the algorithm whose states it stores, if they are not its own
---   shape     the pattern of a state of one rate behind the prefix, from its first 80 bytes on. Not used with stored_as
---   holds     function(head): reports whether this algorithm wrote a value that begins with head. Needed only if it
---             writes values that do not begin with prefix
---   spent     function(key, from): returns how many units are spent in the state at byte `from` of the value, and
---             perhaps an error. It is called when a limit of another algorithm reads the state (see carry_over in
---             src/30_states.lua). If the number is not stored, spent returns nil, nil and how many units are left, if
---             known. By default, neither number is known
---   most      the algorithm's bound for one call: field, the name of a field of its rates; sum, the maximum of that field
---             added up over all rates of a call; what and advice, texts for the errors
---   refusal   the error for every take with this algorithm. Such an algorithm needs no other field
-
 local UNITS = { ms = 1, s = 1000, m = 60000, h = 3600000, d = 86400000 }
-local LONGEST_TEXT = 1024 -- bytes
+local LONGEST_TEXT = 1024
 local MOST_RATES = 16
-local LONGEST_PERIOD = 32 -- bytes
-local LONGEST = 36500 * UNITS.d -- ms; twice this period in microseconds is below 2^53
+local LONGEST_PERIOD = 32
+local LONGEST = 36500 * UNITS.d
 
 limits.LONGEST = LONGEST
 
--- unprobed is the function probe of limits whose states are always loaded.
 function limits.unprobed() return nil end
 
--- refuse returns nil and the error for a limit. The second parameter is a format string.
 local function refuse(text, what, ...)
   return nil, errors.new('BADLIMIT', '%s: %s', errors.quote(text), string.format(what, ...))
 end
 
--- names returns the keys of a table as text for an error message.
 local function names(of) return next(of) and table.concat(sorted_keys(of), ', ') or 'none' end
 
 local FROM_LARGEST = { 'd', 'h', 'm', 's', 'ms' }
 
--- in_one_unit returns a sum of periods such as "1m30s" as one period. It returns nil for any other
--- text, for 0 and for more than LONGEST.
 local function in_one_unit(text)
   local ms = 0
   local rest = string.gsub(text, '(%d+)(%a+)', function(k, unit)
@@ -1378,9 +1028,6 @@ local function in_one_unit(text)
   end
 end
 
--- period parses a period such as "m" or "10s" and returns ms, or nil and what is wrong with it. If
--- with_calendar is true, it also accepts the units of the calendar, and returns ms, nil and the
--- unit.
 function limits.period(text, with_calendar)
   local k, unit = '', text
   if #text <= LONGEST_PERIOD then k, unit = string.match(text, '^(.-)(%a*)$') end
@@ -1405,7 +1052,6 @@ function limits.period(text, with_calendar)
   return factor * UNITS[unit]
 end
 
--- not_an_option returns a message that suggests what a word after a rate may have meant.
 local function not_an_option(word, algorithm)
   if algorithm.options[word] then
     return string.format('the option %s has no value; write %s=..., without blanks', errors.quote(word), word)
@@ -1416,8 +1062,6 @@ local function not_an_option(word, algorithm)
     names(algorithm.options))
 end
 
--- exceeds reports whether a/b > c/d. The products a*d and c*b may be above 2^53, so it compares the whole parts,
--- and then the reciprocals of the rest. math.fmod is exact.
 local function exceeds(a, b, c, d)
   local left, right = math.fmod(a, b), math.fmod(c, d)
   local whole, other = (a - left) / b, (c - right) / d
@@ -1425,8 +1069,6 @@ local function exceeds(a, b, c, d)
   return left > 0 and (right == 0 or exceeds(d, right, b, left))
 end
 
--- parse_rate parses `n/period [option=value ...]`. It returns the rate, or nil and what is wrong
--- with it.
 local function parse_rate(text, algorithm)
   local head, rest = string.match(text, '^%s*(%S+)(.*)$')
   local count, period = string.match(head or '', '^([^/]*)/(.*)$')
@@ -1466,9 +1108,8 @@ local function parse_rate(text, algorithm)
   return rate
 end
 
--- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, probe = limits.unprobed, form = packed.form }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, plain = true, probe = limits.unprobed, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -1488,6 +1129,7 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.form = algorithm.form or limit.form
     limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
+    limit.gives_back = algorithm.gives_back
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)
@@ -1495,8 +1137,6 @@ local function parse_rates(text, algorithm)
   return limit
 end
 
--- checked parses a limit's text with the function read. It returns the result, or nil and the
--- error.
 function limits.checked(text, read)
   if #text > LONGEST_TEXT then return refuse(text, 'a limit has at most %d bytes', LONGEST_TEXT) end
   local limit, wrong = read(text)
@@ -1515,29 +1155,27 @@ local function parse_limit(text)
   return parse_rates(rates or text, algorithm)
 end
 
--- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
--- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
-  local calls = policies.calls(side)
+  local classes = policy.classes
+  side.classes = classes
+  local calls, floor = policies.calls(side), type(classes) == 'table' and classes.default or nil
   local whole = {
     name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
-    size = 0, asks = 0,
+    borrow = side.borrow or policy.borrow, size = 0, asks = 0,
   }
   for i, part in ipairs(side) do
     local limit, err = limits.checked(part, parse_limit)
     if err then return nil, err end
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+    limit.name, limit.side, limit.classes, limit.floor = name, side, classes, floor
+    if floor then limit.plain = nil end
   end
   local first = whole.limits[1]
   first.calls, first.span = calls, #side
-  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
+  if not (side[2] or side.shadow or policy.track or floor and not first.rate) then whole.alone = first end
   return whole
 end
 
--- parse_policy returns the limit itself if the policy has a single limit and no other settings. For any
--- other policy it returns the result of parse_side, which src/50_requests.lua adds to a request. For a
--- policy with a canary, the field canary holds the result of parse_side for the canary.
 local function parse_policy(text)
   local policy, missing = policies.find(text)
   if not policy then return nil, missing end
@@ -1550,27 +1188,20 @@ end
 
 local function parse(text) return (string.sub(text, 1, 1) == '@' and parse_policy or parse_limit)(text) end
 
--- read parses a limit or @policy. It returns the parsed limit, or nil and the error to reply. A policy
--- with more than one limit, or with other settings, has the field `limits`: see parse_policy.
 function limits.read(text) return limits.checked(text, parse) end
 
--- of is like read. Parsing takes longer than deciding, so numbers.remembered keeps the parsed limits in
--- limits.known. They are shared and must not be changed.
 limits.of = numbers.remembered(limits.read, limits, true)
 end
 
 --@ src/46_never.lua
 do
--- Limits with a count of 0, such as 0/m, never allow a cost above 0. They write no key, and read a
--- key only to see whether it has an override. A block or a state in the key does not matter.
-
 local function nothing() end
 
 local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- enough to find an override, which begins at byte 76 at the latest (after a block)
+local HEAD = '127'
 
 local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
 
@@ -1586,7 +1217,6 @@ local form = {
   write = nothing,
 }
 
--- probe and waits decide on a key without an override: see src/45_limits.lua.
 local function probe(key)
   local head = read(key)
   if may_override(head) then return nil, head end
@@ -1595,8 +1225,6 @@ end
 
 local function waits(_, cost) return 0, cost and -1 or 0 end
 
--- rate completes a rate with a count of 0. rest is the text after the period. rate returns the rate, or
--- nil and the reason why it is invalid.
 function never.rate(rate, rest)
   if rate.unit or string.find(rest, '%S') then
     return nil, 'the count 0 never allows; it takes no option, and a period in ms, s, m, h or d'
@@ -1605,7 +1233,6 @@ function never.rate(rate, rest)
   return rate
 end
 
--- complete completes a limit that has a rate with a count of 0, or returns what is wrong with it.
 function never.complete(limit)
   if limit.size > 1 then return 'the count 0 never allows; it takes no other rate' end
   limit.form, limit.probe, limit.waits = form, probe, waits
@@ -1615,44 +1242,21 @@ end
 
 --@ src/50_requests.lua
 do
--- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
--- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
--- options are given.
---
--- A request has these fields:
---   limits, count   the limits, and their number. src/60_decisions.lua replaces an overridden limit
---   costs           the cost for each limit; with UPTO, at most what the capacities allow
---   COST            the number of costs in the arguments
---   UPTO            the requested cost
---   FORCE           whether the cost is charged even if it does not fit
---   EACH            whether the reply also contains the separate result of each limit
---   GROW            whether the reply to peek also says what GROW remembers of each key
---   ONCE, TRACK     the key for ONCE, the key for TRACK
---   ttl             the ttl_ms of ONCE
---   groups          its shadow policies, see src/60_decisions.lua
---   group_of        from a limit's position to its shadow policy, if there are groups
---   shadows         the number of limits in shadow policies
---   composed        its policies with several limits, shadow, track or a canary
---   track           whether any of its policies has track
---   counted         whether any limit is in a policy
---   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
-
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', GROW = 'GROW',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', grow = 'GROW',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  BORROW = 'BORROW', PAID = 'PAID', GROW = 'GROW',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
+  borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-local LONGEST_KEY = 65536 -- bytes
+local LONGEST_KEY, LONGEST_CLASS = 65536, 64
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
-local request -- the request of the current call
-local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call
+local request
+local limits_of_call, costs_of_call = {}, {}
 
--- join adds the limits of a policy to the request, which has `count` limits so far. It returns the
--- new number of limits.
 local function join(policy, count)
   local size, group = #policy.limits, nil
   request.composed, request.track = request.composed or {}, request.track or policy.track
@@ -1669,7 +1273,6 @@ local function join(policy, count)
   return count + size
 end
 
--- excess returns the error for limits that together exceed the bound of an algorithm, or nil.
 local function excess()
   local sums = {}
   for i = 1, request.count do
@@ -1685,8 +1288,6 @@ local function excess()
   return nil
 end
 
--- read_limits reads the limits, and stops when there are too many. It returns the position after
--- them, or nil and the error.
 local function read_limits(keys, args)
   local known, list, costs = limits.known, request.limits, request.costs
   local at, count, rates, asked, text = 1, 0, 0, 0, args[1]
@@ -1719,14 +1320,11 @@ local function read_limits(keys, args)
   return at, asked > FEW and excess() or nil
 end
 
--- misnumbered returns the error for a number of costs that differs from the number of limits.
 local function misnumbered(costs)
   return errors.new('BADARGS', 'the number of costs is %d and the number of limits %d; give one cost for all, or one for each',
     costs, request.count)
 end
 
--- read_costs reads the costs, which begin at args[at]. It returns their number, or nil and the
--- error.
 local function read_costs(args, at)
   local given, costs = 0, request.costs
   while args[at + given] and not OPTIONS[args[at + given]] do
@@ -1743,9 +1341,6 @@ local function read_costs(args, at)
   return given
 end
 
--- read_options reads the arguments from position `at` on, which follow the limits. allowed has the
--- options that the verb accepts. read_options returns the number of keys that the request needs, or
--- nil and the error.
 local function read_options(keys, args, at, allowed)
   local used = request.count
   while at <= #args do
@@ -1763,6 +1358,23 @@ local function read_options(keys, args, at, allowed)
     elseif word == 'ONCE' or word == 'TRACK' then
       used = used + 1
       request[word] = keys[used] or ''
+    elseif word == 'FLOOR' or word == 'CLASS' then
+      request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
+      if err then return nil, err end
+      at = at + 1
+    elseif word == 'BORROW' then
+      request.BORROW = 0
+      if args[at] and not OPTIONS[args[at]] then
+        request.BORROW, err = requests.percent(args[at], word)
+        if err then return nil, err end
+        at = at + 1
+      end
+    elseif word == 'PAID' then
+      request.PAID = args[at] == '1' and 1 or args[at] == '2' and 2 or nil
+      if not request.PAID then
+        return nil, errors.new('BADARGS', '%s: PAID is followed by 1 or 2, the index of the take', errors.quote(args[at] or ''))
+      end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -1777,6 +1389,10 @@ local function read_options(keys, args, at, allowed)
   end
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
+  elseif request.FLOOR and request.CLASS then
+    return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
+  elseif request.FORCE and (request.FLOOR or request.CLASS) then
+    return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -1785,20 +1401,90 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
--- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
--- the smallest capacity among the limits that decide together.
+function requests.percent(text, word)
+  local percent = numbers.parse(text or '')
+  if percent and percent <= 100 then return percent end
+  return nil, errors.new('BADARGS', '%s: %s is followed by a whole percentage from 0 to 100', errors.quote(text or ''), word or 'FLOOR')
+end
+
+function requests.class(text)
+  if text and #text > 0 and #text <= LONGEST_CLASS then return text end
+  return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+local function borrowed(refunds)
+  local composed, percent, what = request.composed or {}, request.BORROW, nil
+  local policy = composed[1]
+  for _, other in ipairs(composed) do
+    if other.borrow then
+      policy, what = other, '@' .. other.name
+      percent = percent or other.borrow
+    end
+  end
+  if not percent then
+    return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
+  elseif what and request.BORROW then
+    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and request.count ~= 2 then
+    return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
+  elseif not what and request.count ~= 2 then
+    return errors.new('BADARGS', 'the number of limits is %d; BORROW takes two, a guarantee and a pool', request.count)
+  end
+  for i = 1, what and 0 or 2 do
+    local limit = request.limits[i]
+    if policy or limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    elseif not limit.rate then
+      return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
+    end
+  end
+  for _, word in ipairs{ 'UPTO', 'FORCE', 'EACH', 'FLOOR', 'CLASS' } do
+    if request[word] then
+      return errors.new('BADARGS', '%s and %s are both given; a guarantee and a pool do not take it', word, what or 'BORROW')
+    end
+  end
+  if request.COST and request.COST > 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; a guarantee and a pool are charged the same: give one', request.COST)
+  elseif refunds and not request.PAID then
+    return errors.new('BADARGS', 'PAID is missing; a refund says who paid, with the index of the take')
+  end
+  request.BORROW = percent
+  return nil
+end
+
+local function floors()
+  local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
+  for i = 1, request.count do
+    local limit, err = request.limits[i], nil
+    local own = percent or limit.floor
+    if class then
+      own, err = policies.class(limit, class)
+      if err then return err end
+    end
+    if own and own > 0 then
+      request.floors = request.floors or {}
+      request.floors[i] = own
+    end
+    if limit.calls and (class or percent) then
+      request.calls_of = request.calls_of or {}
+      request.calls_of[i] = policies.calls(limit.side, class or '')
+    end
+  end
+  return nil
+end
+
 function requests.limit_costs(of)
-  local group_of, least = of.group_of, {}
+  local group_of, percents, least = of.group_of, of.floors, {}
   for i = 1, of.count do
-    local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
+    local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
+    if percents and percents[i] then most = most - states.kept(most, percents[i]) end
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]
   end
 end
 
--- spread sets the cost for each limit. It returns the error, or nil.
 local function spread()
   local given, costs, upto = request.COST or 1, request.costs, request.UPTO
   if upto and given ~= 1 then
@@ -1816,8 +1502,6 @@ local function spread()
   return nil
 end
 
--- too_long returns the error for a key with too many bytes, or nil. A call must check its keys before it
--- hashes them (policies.in_canary) or passes them to a command.
 function requests.too_long(keys)
   for i = 1, #keys do
     if #keys[i] > LONGEST_KEY then
@@ -1827,7 +1511,6 @@ function requests.too_long(keys)
   return nil
 end
 
--- repeated returns the error for a key that is given twice, or nil.
 function requests.repeated(keys)
   for i = 2, #keys do
     for other = 1, i - 1 do
@@ -1839,8 +1522,6 @@ function requests.repeated(keys)
   return nil
 end
 
--- misnamed returns the error for a wrong number of keys. allowed.TRACK is set if the verb takes a
--- usage key.
 local function misnamed(keys, used, allowed)
   local text = ''
   for _, policy in ipairs(request.composed or {}) do
@@ -1851,16 +1532,14 @@ local function misnamed(keys, used, allowed)
     #keys, request.count, used > request.count and ', then one for ONCE and one for TRACK' or '', text)
 end
 
-local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
+local plain_request = { limits = limits_of_call, costs = costs_of_call }
 
--- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
--- any other call it returns nil. read takes longer.
 function requests.plain(keys, args)
   local known, number, asked, counted = limits.known, #keys, 0, nil
   if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate then return nil end
+    if not limit or not limit.rate or limit.floor then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
     limits_of_call[i], costs_of_call[i] = limit, 1
   end
@@ -1870,7 +1549,6 @@ function requests.plain(keys, args)
   return plain_request
 end
 
--- read returns the request, or nil and the error.
 function requests.read(keys, args, allowed)
   clock.now = nil
   if #keys == 0 then return nil, errors.new('BADKEYS', 'the number of keys is 0; give each limit one key') end
@@ -1881,7 +1559,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or borrowed(allowed.PAID) or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end
@@ -1889,41 +1567,22 @@ end
 
 --@ src/60_decisions.lua
 do
--- A call makes one decision on the rates of one or several keys: either all are charged, or none.
--- First, every key is read with its limit's function probe, which returns how many units fit. If probe
--- cannot tell, and for a refund, the key is loaded into one state for each rate (src/30_states.lua), and
--- these are charged. Then each key is written, with its limit's function commit or from its states, and
--- gives its part of the reply. A call that returns an error has therefore changed nothing.
---
--- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
--- separate decision: it is charged if it would allow the call, and the call continues in either case.
--- Shadow policies never deny a call: they try a limit on real traffic before it is enforced. If the
--- enforced limits deny the call, nothing is charged.
---
--- The reply is { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }. With shadow
--- policies it also has would_allowed, would_retry_after_ms and would_index: the result that the
--- call would have if no policy were a shadow policy. With EACH, one more element is a list with the
--- first five fields for each limit by itself, and with shadow policies the units that were charged.
-
 local list = states.list
 
--- reply is the reply to a call. All calls share one table, because Redis converts it to integers
--- before the next call begins. With a new table for each call, a denied call would take 4 % longer
--- (bench/README.md).
 local reply = {}
 
-local ENFORCED = {} -- the group of the limits that are not in a shadow policy
+local ENFORCED = {}
 
--- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
--- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
--- these tables.
-local rooms, first, second, third = {}, {}, {}, {}
+local rooms, first, second, third, kept = {}, {}, {}, {}, {}
 
--- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
--- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
 local function load(key, request, i, at, cost, head, left)
-  local limit, least = request.limits[i], numbers.MOST
-  local override = limit.form.load(key, limit, at, cost, head, left)
+  local limit, least, percent = request.limits[i], numbers.MOST, request.floors and request.floors[i]
+  local override
+  if percent then
+    override = states.load_above(percent, key, limit, at, cost, head, left)
+  else
+    override = limit.form.load(key, limit, at, cost, head, left)
+  end
   if override then
     if override.err then return nil, override end
     override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
@@ -1931,36 +1590,43 @@ local function load(key, request, i, at, cost, head, left)
   end
   for j = at, at + limit.size - 1 do
     local free = list[j].free
+    if percent and free > 0 then free = math.max(0, free - states.kept(list[j].rate.capacity, percent)) end
     if free < least then least = free end
   end
   first[i], second[i] = list, at
   return limit, least, override
 end
 
--- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
--- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
--- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
+decisions.load = load
+
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
+  local takes, refunds, floors = verb == 'charge', verb == 'refund', request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    if probes then
+    local percent = floors and floors[i]
+    kept[i] = percent and states.kept(limit.capacity, percent) or 0
+    if percent then
+      if limit.rate and not probed then
+        free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i)
+        free = free and math.max(0, free - kept[i])
+      end
+    elseif not probed and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end
     end
     if free then
       first[i], second[i], third[i] = a, b, c
     else
       if size == 0 then states.begin() end
       local override
-      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      limit, free, override = load(keys[i], request, i, size + 1, refunds and 1 or cost, a, b)
       if not limit then return nil, free end
       size, overridden = size + limit.size, overridden or override
     end
     rooms[i] = free
-    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end -- only a block denies a refund, or FORCE
+    if free < (takes and cost or 0) then (shadows and shadows[i] or ENFORCED).denies = true end
   end
   if overridden and request.UPTO and not request.looks_again then
     request.looks_again = true
@@ -1970,8 +1636,6 @@ local function look(keys, request, verb, now, probed, head, left)
   return size
 end
 
--- fit finds how many units, up to `most`, every limit of a group can allow (UPTO). It returns this
--- number, and makes it the cost of these limits. If it is 0, the group denies, and the cost is 1.
 local function fit(request, group, most)
   local shadows, costs, fits = request.group_of, request.costs, most
   for i = 1, request.count do
@@ -1984,8 +1648,6 @@ local function fit(request, group, most)
   return fits
 end
 
--- decide_groups sets which groups are charged. A refund is decided for each group separately: a
--- blocked key under a shadow policy does not prevent a refund to the other keys.
 local function decide_groups(request, verb)
   local units = request.UPTO
   if units and units > 0 then units = fit(request, ENFORCED, units) end
@@ -1996,7 +1658,6 @@ local function decide_groups(request, verb)
   end
 end
 
--- force charges a state even if the units do not fit, up to the state's maximum debt.
 local function force(state, units)
   local algorithm = state.rate.algorithm
   local err = algorithm.charge(state, math.min(units, algorithm.spare(state)))
@@ -2004,8 +1665,6 @@ local function force(state, units)
   return err
 end
 
--- charge applies verb, which is charge, force or refund, to the states of the keys that are charged. It returns the
--- error, or nil.
 local function charge(request, verb)
   local costs, shadows = request.costs, request.group_of
   for i = 1, request.count do
@@ -2021,11 +1680,8 @@ local function charge(request, verb)
   return nil
 end
 
--- restore loads the keys that are not charged again, as for a cost of 1, if an impossible state was
--- replaced by one with room for more. The new state is not stored, so the reply must not count this
--- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, request)
-  local kept, named, shadows = {}, request.limits, request.group_of -- kept: from the position of such a state to its key
+  local kept, named, shadows = {}, request.limits, request.group_of
   for i = 1, request.count do
     local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
     for j = at or 1, at and at + named[i].size - 1 or 0 do
@@ -2035,7 +1691,7 @@ local function restore(keys, request)
   states.begin()
   local restored = {}
   for _, i in pairs(kept) do
-    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
   for j in pairs(kept) do
@@ -2043,26 +1699,26 @@ local function restore(keys, request)
   end
 end
 
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
+
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
   return state.ends_in > 0 and state.ends_in or rate.algorithm.wait(state, cost)
 end
 
--- longer returns the longer of two waits in ms; -1 is the longest.
 local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
 
--- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
--- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
--- time until one unit fits.
-local function sum_up(at, size, cost, charged, forced)
+decisions.wait, decisions.longer = wait, longer
+
+local function sum_up(at, size, cost, charged, forced, percent)
   local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
   for j = at, at + size - 1 do
     local state = list[j]
-    local free, reset, ms = state.free, state.reset, 0
-    if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+    local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
+    if above > 0 and free > 0 then free = math.max(0, free - above) end
+    if cost > free and not charged and not (state.room and cost <= state.rate.capacity - above) then
+      ms, reset = wait(state, sought(state.rate.capacity, cost, above)), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -2080,9 +1736,8 @@ local function sum_up(at, size, cost, charged, forced)
   return longest, retry, binding.rate.capacity, least, denies
 end
 
-local would_be = {} -- the fields 1, 3, 4 and 6 of the reply if no policy were a shadow
+local would_be = {}
 
--- add adds key i to would_be, in the same way as decide adds it to the reply.
 local function add(i, retry, left, denies)
   local whole = would_be
   if denies then
@@ -2096,16 +1751,14 @@ local function add(i, retry, left, denies)
   whole[4] = longer(whole[4], retry)
 end
 
-local results = {} -- the list that EACH adds to the reply; reused by the next call
+local results = {}
 
-local denials = {} -- whether each key of a call with policies denies; reused by the next call
+local denials = {}
 
--- count adds a call to the counts of its policies. If the enforced limits deny a call, it is counted
--- only for the enforced policies that deny it.
 local function count(request)
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, allowed = limit.calls, nil
+    local calls, allowed = request.calls_of and request.calls_of[i] or limit.calls, nil
     if calls and ENFORCED.charged then
       allowed = group and group.denies and 0 or 1
     elseif calls and not group then
@@ -2113,15 +1766,12 @@ local function count(request)
         if denials[j] then allowed = 0 end
       end
     end
-    if allowed then calls[allowed] = calls[allowed] + 1 end
+    if allowed then policies.count(calls, allowed) end
   end
 end
 
 local decide
 
--- as_enforced returns the reply to a call with UPTO if none of its policies were a shadow policy, or the
--- error. All limits then decide together how many units fit, so it is a decision of its own. A call
--- without UPTO has the same costs in both, so this reply can be added up from the same keys.
 local function as_enforced(keys, request)
   local groups, group_of, wants_each = request.groups, request.group_of, request.EACH
   request.groups, request.group_of, request.EACH = nil, nil, nil
@@ -2136,7 +1786,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
   local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
   local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local takes, forced, refunds, now = verb == 'charge', verb == 'force', verb == 'refund', number > 1 and not CLOCK_STANDS and clock.ms() or nil
   local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
   ENFORCED.charged = not ENFORCED.denies
@@ -2146,30 +1796,37 @@ function decide(keys, request, verb, peeks, probed, head, left)
     if err then return err end
     if states.any_room then restore(keys, request) end
   end
-  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local named, costs, shadows, enforced, changes, floors = request.limits, request.costs, request.group_of, true, false, request.floors
   local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
   if groups then
     enforced = request.shadows < number
     would_be[1], would_be[3], would_be[4] = 1, numbers.MOST, 0
   end
-  -- The reply has the smallest remaining and the longest waits. The binding key is the first that denies. If no key
-  -- denies, it is the first with the smallest remaining.
   for i = 1, number do
     local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
     local charged, denies, reset, retry, most = group.charged, false
     if a == list then
-      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced, floors and floors[i])
       if charged and cost > 0 then
         if not peeks then limit.form.write(keys[i], limit, second[i]) end
         changes = true
       end
     elseif charged and cost > 0 then
-      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
-      free, changes = free - cost, true
-      if forced then retry = 0 end
+      if not refunds then
+        reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+        free = free - cost
+      elseif cost < limit.capacity - free then
+        reset = limit.commit(keys[i], limit, -cost, a, second[i], third[i], now)
+        free = free + cost
+      else
+        redis.call('DEL', keys[i])
+        free, reset = limit.capacity, 0
+      end
+      if not takes then retry = 0 end
+      changes = true
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -2206,73 +1863,78 @@ function decide(keys, request, verb, peeks, probed, head, left)
     end
     whole[#whole + 1] = results
   end
-  if counted and not peeks and verb ~= 'refund' then count(request) end
+  if counted and not peeks and not refunds then count(request) end
   return whole, changes and not peeks, ENFORCED.charged
 end
 
--- decide carries out a request. If peeks is true, it writes nothing. verb is charge, force or
--- refund. decide returns the reply, whether anything was charged or given back, and whether the enforced
--- limits allow the request. If the request fails, decide returns only the error. For probed, head and left see look.
 function decisions.decide(keys, request, verb, peeks, probed, head, left)
   local whole, charges, passes = decide(keys, request, verb, peeks, probed, head, left)
   states.drop()
   return whole, charges, passes
 end
 
-local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
-local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
+local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 }
+local reply_of_one = { 1, 0, 0, 0, 0, 1 }
 
--- answer fills in the reply to a call with one key, and counts the call for its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
-  if calls then
-    local at = allowed > 0 and 1 or 0
-    calls[at] = calls[at] + 1
-  end
+  if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole
 end
 
--- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
--- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
-local function beyond(key, limit, cost, option, free, a, b, c)
-  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      if blocked then
+        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
+        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+      end
       limit, free, a, b, c = overrides.probe(key, head, left)
-      commit = overrides.commit
+      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
     end
   end
+  if free and above > 0 then free = math.max(0, free - above) end
   if option == 'FORCE' and free and cost >= free then
-    free = nil -- it may leave a debt
+    free = nil
   elseif option == 'UPTO' and free then
     cost = math.min(cost, math.max(1, free))
     allowed = cost
   end
   if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    one.floors, one.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
 end
 
--- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
--- key can be read without states.
+function decisions.above(key, limit, cost, option, percent, calls)
+  if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end
+  local above = states.kept(limit.capacity, percent)
+  local free, a, b, c = limit.probe(key, limit, states.wanted(limit.capacity, cost, above))
+  if not free or option or cost == 0 or cost > free - above then
+    return beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(calls, 1, capacity or limit.capacity, free - above - cost, retry, reset)
+end
+
 function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
   if not free or option or cost == 0 then
-    return beyond(key, limit, cost, option, free, a, b, c)
+    return beyond(key, limit, cost, option, nil, limit.calls, free, a, b, c)
   elseif cost > free then
     local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
     return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)
@@ -2282,41 +1944,208 @@ function decisions.one(key, limit, cost, option)
 end
 end
 
+--@ src/62_borrowing.lua
+do
+local list = states.list
+local load, wait, longer = decisions.load, decisions.wait, decisions.longer
+local floors = {}
+local GUARANTEE, POOL = 1, 2
+
+local function position(request, i)
+  local first = i == POOL and request.limits[GUARANTEE].size + 1 or 1
+  return first, first + request.limits[i].size - 1
+end
+
+local function load_pool(keys, request, cost, fits)
+  local at, named = position(request, POOL), request.limits[POOL].capacity
+  floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
+  request.floors = floors
+  local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
+  if limit and fits and limit.capacity < math.min(cost, named) then
+    limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
+  end
+  request.floors = nil
+  return not limit and err or nil
+end
+
+local function load_both(keys, request, cost)
+  local limit, free = load(keys[GUARANTEE], request, GUARANTEE, 1, cost)
+  if not limit then return free end
+  return load_pool(keys, request, cost, free >= cost)
+end
+
+local function most_debt(rate)
+  if rate.algorithm.spare == gcra_debt.spare then return rate.capacity - 1 end
+  return states.most_owed(rate.capacity) - rate.capacity
+end
+
+local function left(request)
+  local guaranteed, spare, lent = numbers.MOST, numbers.MOST, numbers.MOST
+  local first, last = position(request, POOL)
+  for j = 1, last do
+    local state, rate = list[j], list[j].rate
+    if j < first then
+      guaranteed = math.min(guaranteed, state.free)
+    else
+      spare = math.min(spare, rate.algorithm.spare(state))
+      lent = math.min(lent, math.max(0, state.free - states.kept(rate.capacity, request.BORROW)))
+    end
+  end
+  return guaranteed, spare, lent
+end
+
+local function until_left(request, i, cost, percent)
+  local ms = 0
+  for j = position(request, i), select(2, position(request, i)) do
+    local state = list[j]
+    local capacity = state.rate.capacity
+    local kept = states.kept(capacity, percent)
+    if cost > capacity - kept then
+      return -1
+    elseif cost + kept > state.free then
+      ms = math.max(ms, wait(state, cost + kept))
+    end
+  end
+  return ms
+end
+
+local function until_spare(request, cost)
+  local ms = 0
+  for j = position(request, POOL), select(2, position(request, POOL)) do
+    local state = list[j]
+    local rate = state.rate
+    if cost > rate.capacity + most_debt(rate) then
+      return -1
+    elseif cost > rate.algorithm.spare(state) then
+      ms = math.max(ms, wait(state, cost - most_debt(rate)))
+    end
+  end
+  return ms
+end
+
+local function block(request)
+  local blocked, ms = nil, 0
+  for i = GUARANTEE, POOL do
+    local state = list[position(request, i)]
+    if state.free < 0 then blocked, ms = blocked or i, math.max(ms, state.ends_in) end
+  end
+  return blocked, ms
+end
+
+local function most(request)
+  local guaranteed, lent, first, last = numbers.MOST, numbers.MOST, position(request, POOL)
+  for j = 1, last do
+    local rate = list[j].rate
+    local capacity = rate.capacity
+    guaranteed = math.min(guaranteed, j < first and capacity or capacity + most_debt(rate))
+    if j >= first then lent = math.min(lent, capacity - states.kept(capacity, request.BORROW)) end
+  end
+  return math.max(guaranteed, lent)
+end
+
+local function change(keys, request, from, verb, cost, peeks)
+  local delay = 0
+  for j = position(request, from), select(2, position(request, POOL)) do
+    local state = list[j]
+    local err = state.rate.algorithm[verb](state, cost)
+    if err then return nil, err end
+    if state.free < 0 then state.free = 0 end
+    state.ends_in, delay = 0, math.max(delay, state.delay)
+  end
+  for i = from, peeks and 0 or POOL do
+    request.limits[i].form.write(keys[i], request.limits[i], position(request, i))
+  end
+  return delay
+end
+
+local function load_again(keys, request, from)
+  if not states.any_room or from == GUARANTEE then return nil end
+  states.begin()
+  if from > POOL then return load_both(keys, request, 1) end
+  local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
+  return not limit and err or nil
+end
+
+local function reset_of(request, i, denies)
+  local longest = 0
+  for j = position(request, i), select(2, position(request, i)) do
+    local state = list[j]
+    local blocked = (denies or state.free < 0) and state.ends_in > 0
+    longest = math.max(longest, blocked and state.ends_in or state.reset or state.rate.algorithm.reset(state))
+  end
+  return longest
+end
+
+local function decide(keys, request, verb, peeks)
+  local cost, refunds = request.costs[1], verb == 'refund'
+  states.begin()
+  local err = load_both(keys, request, refunds and 1 or math.max(1, cost))
+  if err then return err end
+  local index, ms = block(request)
+  local allowed, from, denies_pool, denies_guarantee = 0, POOL + 1, false, false
+  local guaranteed, spare, lent = left(request)
+  if index then
+    if not refunds and cost > most(request) then ms = -1 end
+  elseif refunds then
+    allowed, index, ms = 1, request.PAID, 0
+    from = cost > 0 and index or from
+    if cost > 0 then err = load_pool(keys, request, 1, true) end
+  elseif cost == 0 then
+    allowed, index = 1, GUARANTEE
+  elseif cost <= guaranteed and cost <= spare then
+    allowed, index, from = 1, GUARANTEE, GUARANTEE
+  elseif cost <= guaranteed then
+    index, ms, denies_pool = POOL, until_spare(request, cost), true
+  elseif cost <= lent then
+    allowed, index, from = 1, POOL, POOL
+  else
+    local borrowed = until_left(request, POOL, cost, request.BORROW)
+    err = states.any_room and load_pool(keys, request, cost, true) or nil
+    local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
+    index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
+  end
+  if not err and from <= POOL then
+    ms, err = change(keys, request, from, verb, cost, peeks)
+    if refunds then ms = 0 end
+  end
+  err = err or load_again(keys, request, from)
+  if err then return err end
+  guaranteed, spare, lent = left(request)
+  local blocked = block(request)
+  local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
+  local remaining = blocked and 0 or math.max(math.min(guaranteed, spare), lent)
+  local calls = request.limits[GUARANTEE].calls
+  if calls and not peeks and not refunds then
+    policies.count(calls, allowed)
+    if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
+  end
+  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
+end
+
+function borrowing.decide(...)
+  local reply, charges, passes = decide(...)
+  states.drop()
+  return reply, charges, passes
+end
+end
+
 --@ src/65_tracking.lua
 do
--- TRACK records the usage of a caller: totals, first and last use, and a count per minute for the
--- last hour. The record also counts denied calls. It has its own key, because a denied call does not
--- change the state of a limit.
---
--- State: a hash with the fields first, last (ms since the epoch), cost (of allowed calls), allowed and
--- denied (at least one of them), and a<minute>, d<minute>: calls allowed and denied in that minute
--- (minutes since the epoch). It has no other fields. The first call in a minute sets the expiry
--- to a day and a minute later.
-
 local parse, argument = numbers.parse, numbers.argument
 
 local NO_RECORD = 'does not hold a usage record'
 local MINUTE = 60000
-local SERIES = 60 -- minutes
+local SERIES = 60
 local MOST_FIELDS = 5 + 2 * SERIES
-local KEPT = '86460000' -- ms: a day, and a minute in which no other call sets the expiry
+local KEPT = '86460000'
 local TOTALS = { first = true, last = true, cost = true, allowed = true, denied = true }
 
--- current is the minute of the last decision. allowed_now and denied_now are the names of the fields
--- that count its calls. They are cached because most decisions fall in the same minute as the previous
--- one.
 local current, allowed_now, denied_now = 0, '', ''
 
-local now -- ms since the epoch, from the last call of fetch
+local now
 
--- values holds what the last call of read found: the fields cost, allowed, allowed in this minute, denied
--- and denied in this minute, with false for absent fields. values.empty is set if there is no record, and
--- values.replace if the key holds an empty string, which counts as an absent key. values.outdated has the
--- fields that the first call in a minute deletes.
 local values
 
--- examine checks that a key holds a record with everything that note writes and nothing else, or does not
--- exist. It checks the number of fields before it reads their names. It returns the error, or nil.
 local function examine(key)
   local left, is_record = redis.call('PTTL', key), false
   if left == -2 then
@@ -2335,7 +2164,6 @@ local function examine(key)
   return not is_record and errors.unusable(key, NO_RECORD) or nil
 end
 
--- fetch reads the fields that a call changes into values. It returns the error, or nil.
 local function fetch(key)
   now = clock.ms()
   local minute = (now - now % MINUTE) / MINUTE
@@ -2359,15 +2187,11 @@ local function fetch(key)
   return nil
 end
 
--- check returns an error if the key holds anything but a usage record. Otherwise, it returns nil.
 function tracking.check(key)
   local err = fetch(key)
   return err or not values.empty and examine(key) or nil
 end
 
--- read is like check, but does not examine a record that was examined earlier in this minute, when its
--- first call was made. It runs before the decision, so that nothing can fail after the call is charged and
--- counted.
 function tracking.read(key)
   local err = fetch(key)
   if err or values.empty then return err end
@@ -2376,13 +2200,11 @@ function tracking.read(key)
   return examine(key)
 end
 
--- sum adds to a field of a record. The sum is at most 2^53.
 local function sum(number, more)
   local result = (number or 0) + more
   return argument(result < numbers.MOST and result or numbers.MOST)
 end
 
--- note adds a decision to the record of a key. tracking.read must have read the same key.
 function tracking.note(key, allowed, cost)
   local total, in_minute, at = 'allowed', allowed_now, 2
   if not allowed then
@@ -2396,10 +2218,9 @@ function tracking.note(key, allowed, cost)
   if values.outdated then redis.call('HDEL', key, unpack(values.outdated)) end
 end
 
--- usage returns the reply of ratelimit_usage. tracking.check must have checked the key.
 function tracking.usage(key)
   local held, series = {}, {}
-  local flat = redis.pcall('HGETALL', key) -- if the key holds an empty string, HGETALL fails, and flat has no elements
+  local flat = redis.pcall('HGETALL', key)
   for i = 1, #flat, 2 do
     held[flat[i]] = parse(flat[i + 1]) or 0
   end
@@ -2418,21 +2239,11 @@ end
 
 --@ src/70_once.lua
 do
--- ONCE makes a retry safe. The reply to a charged call, or to a refund, is stored under the
--- request's key for the time that the caller specifies. Every further call with this key gets the
--- same reply and changes nothing. A call that charged or gave back nothing stores nothing, so its
--- retry gets a new decision.
---
--- State: "once:<the fields of the reply>" (nine if a shadow policy took part, otherwise six), and
--- with EACH ";<fields>" for each limit (six with a shadow policy, otherwise five). It expires after
--- the caller's ttl.
-
 local SIX = '^(%d+),(%d+),(%d+),(-?%d+),(%d+),(%d+)'
 local FIVE = '^(%d+),(%d+),(%d+),(-?%d+),(%d+)'
 local PLAIN = '^once:(%d+),(%d+),(%d+),(%-?%d+),(%d+),(%d+)$'
-local LONGEST = '5119' -- a reply with 50 limits has fewer than 5120 bytes
+local LONGEST = '5119'
 
--- parse returns the numbers that a pattern finds in a text, or nil.
 local function parse(text, pattern)
   local fields = { string.match(text, pattern) }
   for i = 1, #fields do
@@ -2442,7 +2253,6 @@ local function parse(text, pattern)
   return fields[1] and fields
 end
 
--- parse_reply returns the reply stored in a value, or nil if there is none.
 local function parse_reply(value)
   local fields, entries = string.match(value, '^once:([^;]*)(.*)$')
   local reply = fields and (parse(fields, SIX .. '$') or parse(fields, SIX .. ',(%d+),(-?%d+),(%d+)$'))
@@ -2456,9 +2266,8 @@ local function parse_reply(value)
   return reply
 end
 
-local repeated = {} -- the reply of plain_reply; reused by the next call
+local repeated = {}
 
--- plain_reply returns a stored reply of six fields, or nil. It is faster than parse_reply.
 local function plain_reply(value)
   local allowed, limit, remaining, retry, reset, index = string.match(value, PLAIN)
   if not allowed or allowed + limit + remaining + reset + index >= numbers.MOST then return nil end
@@ -2467,10 +2276,8 @@ local function plain_reply(value)
   return retry and repeated
 end
 
--- holds reports whether a key that holds a string holds a reply.
 function once.holds(key) return parse_reply(redis.call('GETRANGE', key, '0', LONGEST)) ~= nil end
 
--- read returns the reply stored under key, nil if there is none, or the error.
 function once.read(key)
   local value = redis.pcall('GETRANGE', key, '0', LONGEST)
   if value == '' then
@@ -2491,7 +2298,6 @@ function once.read(key)
   return states.unreadable(key)
 end
 
--- keep stores a reply.
 function once.keep(key, reply, ttl)
   local value = string.format('once:%d,%d,%d,%d,%d,%d', unpack(reply, 1, 6))
   if #reply > 8 then value = value .. string.format(',%d,%d,%d', unpack(reply, 7, 9)) end
@@ -2507,40 +2313,16 @@ end
 
 --@ src/72_overrides.lua
 do
--- An override is another limit for a key, until a given time. Every decision on the key uses the
--- override, whatever limit the call names. src/75_leases.lua stores the overrides of concurrency.
---
--- State: "limit:<end, ms>:<expiry of the state, ms; 0: none>:<length>:<limit>". In the key's value, an
--- override comes after the block, if there is one, and before the state of the limit. The key expires
--- when all three have ended. An override that has ended is ignored, and dropped when the state is next
--- written.
---
--- A call looks for an override only if a key does not hold what the call's limit stores, so overrides do not slow down calls
--- on other keys. overrides.probe reads an override of gcra. All others are loaded by states.load_other: it
--- loads the key with the override's limit and returns the override. The decision then uses the
--- override instead of the call's limit. An override has the fields algorithm, size, capacity and form
--- of a limit, and
---   limit    the parsed limit
---   text     the limit as the caller wrote it
---   ends     when the override ends, in ms since the epoch
---   from, expiry, owner, value, left   as in the result of states.look, but of the state after the override
-
 local PREFIX = 'limit:'
 local PART = '^limit:(%d+):(%d+):(%d+):()'
--- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
--- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
--- the state.
 local LAST = 1279
-local SHORT = 127 -- bytes: a longer value may not have been read to its end
-local MOST_RATES = 5 -- so that a call with 50 overridden keys has at most 250 rates, the maximum
+local SHORT = 127
+local MOST_RATES = 5
 
 overrides.PREFIX = PREFIX
 
--- begins reports whether a value begins with an override. If the value begins with a block, the caller
--- must remove it first.
 function overrides.begins(value) return string.sub(value, 1, #PREFIX) == PREFIX end
 
--- part returns the text that an override adds before a state.
 function overrides.part(override, expiry)
   return string.format('limit:%d:%d:%d:', override.ends, expiry, #override.text) .. override.text
 end
@@ -2562,11 +2344,8 @@ local function parse(text)
   return limit
 end
 
--- limit parses the limit of an override. It returns the limit, or nil and the error. Only a
--- concurrency limit has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
--- save returns an override, followed by its states, as a list of parts, and when the key expires.
 local function save(override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
@@ -2577,8 +2356,6 @@ local function write(key, override, at) states.put_parts(key, save(override, at)
 
 local form = { load = states.load_other, write = write, save = save }
 
--- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
--- state after it, and the position of this state, or nil if the override is broken.
 local function part(value)
   local ends, expiry, length, at = string.match(value, PART)
   if not ends or ends + expiry >= numbers.MOST then return nil end
@@ -2588,10 +2365,6 @@ local function part(value)
   return limit, text, ends + 0, expiry + 0, at + length
 end
 
--- read returns the override that begins after byte `from` of a key's value. It also returns the first
--- bytes of the state after the override, and whether these bytes are the whole state. If the value is
--- broken, read returns nil. value is the part of the key's value after byte `from`. If value is nil,
--- read reads this part.
 function overrides.read(key, from, value)
   value = value or redis.call('GETRANGE', key, from, from + LAST)
   local limit, text, ends, expiry, at = part(value)
@@ -2602,9 +2375,6 @@ function overrides.read(key, from, value)
   }, string.sub(value, at), #value <= LAST
 end
 
--- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
--- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
--- key's PTTL, or nil.
 function overrides.probe(key, value, left)
   local limit, text, ends, expiry, at = part(value)
   if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
@@ -2616,7 +2386,6 @@ function overrides.probe(key, value, left)
   return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
 end
 
--- commit takes units from a key that probe has read, as the function commit of a limit does.
 function overrides.commit(key, limit, units, debt, ends, text)
   local rate = limit.rate
   local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
@@ -2625,7 +2394,6 @@ function overrides.commit(key, limit, units, debt, ends, text)
   return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
 end
 
--- active returns the override in the result of states.look, if it has not ended.
 function overrides.active(found)
   local override = found.override
   return override and override.ends > clock.ms() and override or nil
@@ -2634,46 +2402,17 @@ end
 
 --@ src/75_leases.lua
 do
--- Leases, for limits such as "concurrency n lease=30s": callers hold at most n leases of a key at
--- the same time. The caller chooses the ID of its lease. A lease ends when it is released. It
--- expires if it is not renewed within its lease time, by the server's clock, so a caller that
--- crashed does not block others for long.
---
--- State: a sorted set with an expiry. A lease is the member "lease:<id>", whose score is the time in ms since the
--- epoch at which it expires. A block is the member "blocked", whose score is the end of the block.
--- The key expires with the last lease, or when the block ends, whichever is later.
---
--- The set also records how long each lease was granted for, in members with negative scores, which
--- are never times. If all leases have the same length, the score of the member "length" is minus
--- that length in ms. Otherwise each lease has a member "given:<id>", whose score is minus the time
--- at which the lease was granted; its length is its expiry minus that time.
---
--- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
--- score, numbers.MOST, is above those of all other members, so that reading the last member finds
--- it. What GROW remembers of a block follows in the same member: ":<end>:<length>:<forgotten>". Without an
--- override, its end is then 0. The key expires when the last lease, the block, the override and the memory
--- have ended.
---
--- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
--- at the next acquire or renew. Each lease has its own length, the time for which it was
--- last granted, so callers with different lease times may share a key. If a lease has more time
--- left than its own length, the clock was set back. Such a lease is called overlong. An acquire or
--- renew shortens it to its length. Nothing else shortens a lease: if the lease time of an acquire or
--- renew is shorter than the time that its lease has left, the lease is granted for the time left. So
--- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
-
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
 local OVERRIDE, GROWN = '^override:(%d+):(%d+):(%d+)(.*)$', '^:(%d+):(%d+):(%d+)$'
-local LAST = '(9007199254740992' -- above all scores but that of an override
+local LAST = '(9007199254740992'
 local NO_LEASES = 'does not hold leases'
-local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
-local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
-local LONGEST_ID = 256 -- bytes
+local EARLIEST = 1000000000000
+local MOST = 5000
+local AT_ONCE = 2000
+local MOST_RECORDED = '-1000'
+local LONGEST_ID = 256
+local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' }
 
--- read_override returns the override in a member, or nil. Its field grown is what GROW remembers, stays is
--- when both have ended, and void whether the set's block does not count, as states.grown decides.
 local function read_override(member)
   local ends, n, lease, more = string.match(member, OVERRIDE)
   ends = numbers.parse_digits(ends)
@@ -2684,15 +2423,6 @@ local function read_override(member)
   return { member = member, ends = ends, limit = limit, grown = grown, void = blocked and not grown, stays = math.max(ends, forgotten or 0) }
 end
 
--- last reads the last members of a set of leases. It returns three values:
---   the end of the last lease or of the block, whichever is later, in ms since the epoch; 0 if there is neither
---   if from is '-2', the score of the member before it
---   the override, or nil
--- If the key holds anything else, last returns nil and the error.
---
--- from is '-1', or '-2' for a call that may remove the last member. After the removal, the key
--- expires with the member before it. last therefore also reads and checks the score of that member.
--- Only the recursive call passes override: the override that it has just read.
 function leases.last(key, from, override)
   local last = redis.pcall('ZRANGE', key, from, override and '-2' or '-1', 'WITHSCORES')
   local size = #last
@@ -2704,7 +2434,7 @@ function leases.last(key, from, override)
   local member, lapses, before = last[size - 1], tonumber(last[size]), tonumber(last[2])
   local is_ours = member == BLOCK or string.sub(member, 1, #MEMBER) == MEMBER
   if override and lapses < 0 then
-    return 0, nil, override -- no lease is left: members with negative scores are not leases
+    return 0, nil, override
   elseif not is_ours and lapses == numbers.MOST and not override then
     override = read_override(member)
     if override then return leases.last(key, from == '-1' and '-2' or '-3', override) end
@@ -2715,8 +2445,6 @@ function leases.last(key, from, override)
   return lapses, before, override
 end
 
--- check checks the rest of a set whose last member leases.last has accepted: the expiry, and the name of the
--- member with the lowest score. It returns the error, or nil.
 function leases.check(key)
   local first = redis.call('ZRANGE', key, '0', '0')[1]
   local is_ours = first == LENGTH or first == BLOCK or string.find(first, '^lease:') or string.find(first, '^given:') or read_override(first)
@@ -2724,22 +2452,21 @@ function leases.check(key)
   return errors.unusable(key, NO_LEASES)
 end
 
--- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns the remaining ms of a key's block, if all leases of the key have expired. It
--- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
--- block.
-function leases.outlived(key)
+function leases.content(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
-  local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.stays >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
+  local err = last and leases.check(key)
+  if err or not last then return err end
+  local ends, void = leases.blocked_until(key), override and override.void
+  local held = ends < now or override and override.stays >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return {
+    leases = true, held = held, blocked = void and 0 or math.max(0, ends - now), ends = void and 0 or nil, grown = override and override.grown,
+    override = override and override.ends > 0 and override or nil, use = false, from = 0, expiry = 0, left = -1,
+  }
 end
 
--- put implements contents.put for a set of leases, and for a string that contains only a block. The
--- key expires when the last of its leases, block, override and memory ends.
 function leases.put(key, content, blocked, override, grown)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
@@ -2755,24 +2482,10 @@ function leases.put(key, content, blocked, override, grown)
   redis.call('PEXPIREAT', key, last)
 end
 
--- set is the data that a call has read from a key:
---   now      ms since the epoch
---   last     when the last lease or the block ends, whichever is later; 0 if there is neither
---   before   the score of the member before that lease or block, for release
---   override the override, which may have ended, or nil
---   string   what states.look returns if the key is a string with a block and no state, otherwise false
---   blocked  ms for which the key is blocked, 0 if it is not
---   lapses   when the lease with this ID expires, 0 if there is none
---   same     whether the set records one length for all leases, and it is this limit's lease time
---   length   the length of all leases in ms; nil if the set records when each was granted
---   live     the number of leases that have not expired, plus 1 if the key is blocked
---   overlong the number of overlong leases
 local set = {}
 
--- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
--- a block. from is passed to leases.last.
 local function look(key, from)
-  local last, before, override = leases.last(key, from) -- before is the error if last is nil
+  local last, before, override = leases.last(key, from)
   set.now, set.last, set.before, set.override, set.string = clock.ms(), last or 0, before, override, false
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
@@ -2782,8 +2495,6 @@ local function look(key, from)
   return nil
 end
 
--- read calls look and reads everything else that a decision needs. It returns the effective limit,
--- which is the override's limit while an override is in effect, or nil and the error.
 local function read(key, limit, id)
   local err, override = look(key, '-1'), set.override
   if err then return nil, err end
@@ -2807,8 +2518,6 @@ local function read(key, limit, id)
   return limit
 end
 
--- count returns how many leases are held, and how many of them count against the limit. If all are
--- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -2821,30 +2530,23 @@ local function count(key, limit)
   end
   set.live, set.overlong = all, overlong
   if set.blocked > 0 then all = all - 1 end
-  return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
+  return all, overlong > 0 and overlong == all and math.min(all, math.max(0, limit.capacity - 1 - set.kept)) or all
 end
 
--- last_lease returns when the last lease expires. If there is no lease, the result is before now.
 local function last_lease(key)
   local override = set.override
   local two = redis.call('ZRANGE', key, override and '-3' or '-2', override and '-2' or '-1', 'WITHSCORES')
   return tonumber(two[two[#two - 1] == BLOCK and #two - 2 or #two] or 0)
 end
 
--- add adds any number of scores and members to the set, in several commands if needed.
 local function add(key, words)
   for from = 1, #words, AT_ONCE do
     redis.call('ZADD', key, unpack(words, from, math.min(from + AT_ONCE - 1, #words)))
   end
 end
 
--- given_of returns the member that records when a lease was granted.
 local function given_of(member) return GIVEN .. string.sub(member, #MEMBER + 1) end
 
--- record_given converts a set with one length for all leases into one that records when each lease
--- was granted. It also removes expired leases. It records only the leases that expire last (see
--- MOST_RECORDED), because recording more would take too long. The other leases do not count as
--- overlong until they are extended.
 local function record_given(key)
   local words = {}
   redis.call('ZREMRANGEBYSCORE', key, '-inf', set.now)
@@ -2858,8 +2560,6 @@ local function record_given(key)
   redis.call('ZADD', key, unpack(words))
 end
 
--- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
--- most AT_ONCE of them, because shortening more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
   local granted = string.format('-%d', now)
@@ -2876,7 +2576,6 @@ local function cut_each(key)
   add(key, words)
 end
 
--- drop_each removes expired leases and the members that record when they were granted.
 local function drop_each(key)
   local members = redis.call('ZRANGE', key, '0', set.now, 'BYSCORE')
   for i = 1, #members do
@@ -2887,7 +2586,6 @@ local function drop_each(key)
   end
 end
 
--- cut shortens the overlong leases.
 local function cut(key)
   if not set.length then return cut_each(key) end
   local words, ms = {}, string.format('%d', set.now + set.length)
@@ -2900,19 +2598,13 @@ local function cut(key)
   add(key, words)
 end
 
--- reply is the reply to acquire and renew. All calls share one table, as in decisions.answer.
 local reply = {}
 
--- answer returns the reply to acquire and renew. lease is the time in ms for which the lease with
--- this ID is held, or 0.
 local function answer(allowed, capacity, remaining, retry, reset, lease)
   reply[1], reply[2], reply[3], reply[4], reply[5], reply[6], reply[7] = allowed, capacity, remaining, retry, reset, 1, lease
   return reply
 end
 
--- extended returns the limit that extends the held lease with this ID: the given one or, if the
--- lease has more time left than limit.lease, one for the time left. The time left of an overlong
--- lease is its length.
 local function extended(key, limit, id)
   local left, length = math.floor(set.lapses - set.now), set.length
   if left <= limit.lease then return limit end
@@ -2924,8 +2616,6 @@ local function extended(key, limit, id)
   return left > limit.lease and { capacity = limit.capacity, lease = left, length = string.format('-%d', left) } or limit
 end
 
--- keep stores a lease, removes expired ones, and returns the reply. others is the number of other
--- held leases.
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
@@ -2961,27 +2651,25 @@ local function keep(key, limit, id, others)
   end
   if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
-  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, lease)
+  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1 - set.kept), 0, reset, lease)
 end
 
--- grant takes a lease, or extends the one that this ID holds, even while the key is blocked. So a
--- retry does not take a second lease, and a caller that is denied holds no lease. If renews is true,
--- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1.
-local function grant(key, limit, id, renews)
+local function grant(key, limit, id, renews, percent)
   local err
   limit, err = read(key, limit, id)
+  set.kept = limit and states.kept(limit.capacity, percent)
   if err then
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
-    return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
+    return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
-  local free, retry, last = limit.capacity - counted, -1, set.last
-  if not renews then
+  local free, retry, last = limit.capacity - counted - set.kept, -1, set.last
+  if not renews and set.kept < limit.capacity then
     if free > 0 then return keep(key, limit, id, all) end
-    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', 0 - free, '1',
       'WITHSCORES')
     retry = math.ceil(freeing[2] - set.now)
   end
@@ -2989,7 +2677,6 @@ local function grant(key, limit, id, renews)
   return answer(0, limit.capacity, math.max(0, free), retry, math.max(0, last - set.now), 0)
 end
 
--- release gives a lease back. It returns 1, or 0 if this ID no longer holds one.
 local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
@@ -3008,7 +2695,6 @@ local function release(key, _, id)
   return 1
 end
 
--- parse parses "concurrency n lease=30s". It returns the limit, or nil and what is wrong.
 local function parse(text)
   if string.match(text, '^%s*([%a_]+)') ~= 'concurrency' then
     return nil, 'not a limit for leases; write it as concurrency n lease=30s'
@@ -3028,24 +2714,38 @@ local function parse(text)
   return limit
 end
 
--- limit returns the parsed limit, or nil and the error.
 leases.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {})
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
--- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
--- returns the reply or an error.
+local function floor_of(policy, name, word, text)
+  local classes, percent, err = policy and policy.classes, nil, nil
+  if not word then
+    return type(classes) == 'table' and classes.default or 0
+  elseif word == 'FLOOR' then
+    percent, err = requests.percent(text)
+    return percent, err or ''
+  end
+  text, err = requests.class(text)
+  if err then return nil, err end
+  percent, err = policies.class({ classes = classes, name = name }, text)
+  return percent, err or text
+end
+
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 then
+  end
+  local word = verb == 'acquire' and WORDS[args[3]]
+  if #args ~= 2 and not word then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
   if err then return err end
-  local text, policy, limit = args[1]
+  local text, policy, limit, name = args[1]
   if string.sub(text, 1, 1) == '@' then
+    name = string.sub(text, 2)
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end
     text = policy[1]
@@ -3056,22 +2756,22 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
-  if not policy or verb == 'release' or got.err then return got end
+  local percent, class = 0, nil
   if verb == 'acquire' then
-    local calls = policies.calls(policy)
-    calls[got[1]] = calls[got[1]] + 1
+    if args[5] then return errors.new('BADARGS', '%s: not an option here; acquire takes one FLOOR or CLASS', errors.quote(args[5])) end
+    percent, class = floor_of(policy, name, word, args[4])
+    if not percent then return class end
   end
+  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)
+  if not policy or verb == 'release' or got.err then return got end
+  if verb == 'acquire' then policies.count(policies.calls(policy, class), got[1]) end
   if not policy.shadow then return got end
-  return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
+  return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] }
 end
 end
 
 --@ src/80_contents.lua
 do
--- This file reads and changes what keys hold, for the verbs that do not decide: reset, block, unblock,
--- override, override_end.
-
 local MOST_KEYS = 250
 
 local WANT = {
@@ -3079,30 +2779,14 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns a table that describes what a key holds. For a state or a block, it is the result of
--- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
--- blocked, override, grown and held; held is whether a lease or an override is in effect. If the key holds
--- anything else, of returns nil and the error.
 local function of(key)
-  local found, err = states.look(key)
-  if found and not found.leases then return found end
-  local last, _, override = leases.last(key, '-2')
-  if last then
-    err = leases.check(key)
-    if err then return nil, err end
-    local void, blocked = override and override.void, math.max(0, leases.blocked_until(key) - clock.ms())
-    return {
-      leases = true, held = not found, blocked = void and 0 or blocked, ends = void and 0 or nil, grown = override and override.grown,
-      override = override and override.ends > 0 and override or nil,
-    }
-  elseif not tracking.check(key) then
-    return { blocked = 0, use = 'a usage record' }
-  end
-  return nil, err
+  local found, err, set = states.look(key)
+  found = found or set
+  if found then return found, found.err and found end
+  if tracking.check(key) then return nil, err end
+  return { blocked = 0, use = 'a usage record' }
 end
 
--- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what
--- the keys hold, or nil and the error.
 function contents.of_all(verb, keys, args, want)
   clock.now = nil
   if #keys == 0 then
@@ -3122,9 +2806,6 @@ function contents.of_all(verb, keys, args, want)
   return list
 end
 
--- too_large returns the error for keys whose states are too large to copy in one call, or nil. It sets
--- the field size, in bytes, of each content that will be copied. Sets of leases are not copied. If
--- copies is not nil, only contents for which copies(content) returns true are copied.
 local function too_large(keys, list, copies)
   states.begin()
   for i, key in ipairs(keys) do
@@ -3138,8 +2819,6 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the length of a block or an override, which is at least `least` ms, by default 1. It
--- returns ms, or nil and the error.
 function contents.duration(text, what, least)
   local ms = numbers.parse(text)
   least = least or 1
@@ -3147,11 +2826,6 @@ function contents.duration(text, what, least)
   return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from %d to %d', errors.quote(text), what, least, limits.LONGEST)
 end
 
--- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
--- block in ms since the epoch, 0 for no block, or nil to keep the old block and what GROW remembers of
--- it. override is nil for no override, and grown without GROW. If the state, the block, the override and
--- the memory all end by the current millisecond, put deletes the key, because Valkey would delete it at
--- once.
 function contents.put(key, content, blocked, override, grown)
   if not blocked then grown = content.grown end
   blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
@@ -3168,9 +2842,6 @@ function contents.put(key, content, blocked, override, grown)
   states.put_parts(key, parts, expiry)
 end
 
--- change calls set(key, content) for each key, with its content from list. If has is not nil,
--- change skips the keys for which has(content) returns false. It returns the number of keys for
--- which it called set, or the error.
 function contents.change(keys, list, has, set)
   local err, changed = too_large(keys, list, has), 0
   if err then return err end
@@ -3183,8 +2854,6 @@ function contents.change(keys, list, has, set)
   return changed
 end
 
--- remove implements the verbs unblock and override_end. They apply set to the keys for which
--- has(content) returns true, as change does.
 function contents.remove(verb, keys, args, has, set)
   local list, err = contents.of_all(verb, keys, args, 0)
   return err or contents.change(keys, list, has, set)
@@ -3193,32 +2862,13 @@ end
 
 --@ src/algorithms/fixed_window.lua
 do
--- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
--- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
--- describes the periods of the calendar. Times are in whole milliseconds. The function probe opens
--- the windows of most calls, and the function open those of states.
---
--- State. The key expires at the end of the window.
---   one rate:        "400" and the count in 16 digits; the window's end is the expiry
---   several rates:   each "<count>:<end of the window, ms since the epoch>", see src/35_packed.lua
---
--- A new n takes effect at once and also applies to what the open window has already counted. A new
--- period or align takes effect when the window ends. But if the window would stay open for longer
--- than the period, because the period was lowered or the clock was set back, a new window replaces
--- it. The new window keeps the old count, lowered if necessary to leave room for this call.
---
--- "400" shows that the library wrote the value. A bare count would look like any number that another
--- program stores with an expiry. The value is a whole number of 64 bits, 4 * 10^18 + count, so INCRBY adds
--- to the count. It is above 2^53, so Lua must not read it as a number.
-
 local PREFIX = 'fixed_window:'
 local MARKED = '^400(%d+)$'
 local FORMAT, ONE = '400%016d', '4000000000000000001'
-local SIZE = 19 -- bytes
+local SIZE = 19
 
-local small = {} -- from the value to the count, for the counts below 1000 that marked_count has parsed; see numbers.parse
+local small = {}
 
--- marked_count parses the value of one rate. It returns nil for any other text.
 local function marked_count(value)
   local count = small[value]
   if count then return count end
@@ -3235,7 +2885,6 @@ local function marked_count(value)
   return count
 end
 
--- length returns the length in ms of a window that opens now.
 local function length(rate) return rate.align and calendar.left(rate, clock.ms()) or rate.period end
 
 local function reset(state) return state.count > 0 and state.left or 0 end
@@ -3255,16 +2904,17 @@ local function spare(state) return math.max(0, states.most_owed(state.rate.capac
 
 local function wait(state) return state.left end
 
--- parse parses "<count>:<end>", or returns nil.
 local function parse(text)
   local count, ending = string.match(text, '^(%d+):(%d+)$')
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the fields count and left of a state. left is the time in ms until the window ends. If
--- the window has ended, or would end too late, open begins a new one.
-local function open(state, count, ending, now, cost)
-  local rate = state.rate
+local function read(state, text, now, cost)
+  local rate, count, ending = state.rate, 0, 0
+  if text ~= '' then
+    count, ending = parse(text)
+    if not count or not ending then return false end
+  end
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
@@ -3273,15 +2923,6 @@ local function open(state, count, ending, now, cost)
     count, state.left = math.min(count, states.most_spent(state, cost)), length(rate)
   end
   set(state, count)
-end
-
-local function read(state, text, now, cost)
-  local count, ending = 0, 0
-  if text ~= '' then
-    count, ending = parse(text)
-    if not count or not ending then return false end
-  end
-  open(state, count, ending, now, cost)
   return true
 end
 
@@ -3292,10 +2933,6 @@ end
 
 local function convert(value, expiry) return string.format('%d:%d', marked_count(value), expiry) end
 
-------------------------------------------------------------------- one rate: the value is the mark and the count
-
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the count and the ms that the window
--- stays open.
 local function probe(key, limit, _, now)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   if value == '' then return limit.capacity, 0, length(limit.rate) end
@@ -3311,12 +2948,12 @@ local function commit(key, limit, units, count, left, _, now)
   if not key then
     return left, 0
   elseif count > 0 then
-    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units)) -- the sum is at most 4 * 10^18 + capacity
+    redis.call('INCRBY', key, units == 1 and '1' or numbers.argument(units))
     return left, 0
   end
   local value = units == 1 and ONE or string.format(FORMAT, units)
   if now or limit.rate.align then
-    states.put(key, value, clock.ms() + left) -- an absolute expiry, because on Redis 7.0 time has passed since left was computed
+    states.put(key, value, clock.ms() + left)
   else
     redis.call('PSETEX', key, numbers.argument(left), value)
   end
@@ -3327,23 +2964,11 @@ local function waits(limit, cost, count, left)
   return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
-local function load(key, limit, at, cost, head)
-  local value = head or redis.pcall('GETRANGE', key, '0', '511')
-  if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and marked_count(value)
-  local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
-  open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
-  return nil
-end
-
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
   states.put(key, string.format(FORMAT, state.count), state.now + state.left)
 end
-
--------------------------------------------------------------------------------------------
 
 algorithms.fixed_window = {
   name = 'fixed_window',
@@ -3355,9 +2980,9 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
-    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+    load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
   holds = marked_count,
   spent = function(key, from)
@@ -3370,31 +2995,8 @@ end
 
 --@ src/algorithms/gcra.lua
 do
--- gcra: continuous refill at n/period, capacity b (default n). This is the virtual scheduling form
--- of the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0). It keeps one theoretical
--- arrival time, TAT, which each unit taken advances by the emission interval T = period/n. A call
--- is allowed if TAT is then at most b*T after now. (golang.org/x/time/rate stores the equivalent
--- number of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
---
--- TAT is stored in one of two ways. For each way, one file loads and writes keys:
---   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
---                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
---                            before the expiry. PTTL gives the debt, without TIME.
---   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
---                            "gcra:<us>+<k>" if TAT is k ticks later (for several rates see
---                            src/35_packed.lua). The expiry is TAT, rounded up.
--- k counts back from the expiry, which is rounded up so that no key expires before TAT, and on from the us, which
--- are rounded down so that a TAT in whole us needs no k.
--- A debt that FORCE has left above b*T ends with "-debt" in both.
---
--- A limit stored in one way reads states stored in the other. If n, period or burst change, TAT stays
--- the same, so units taken under the old limit stay taken. k counts ticks of the limit that wrote it.
--- If k ticks of the current limit add up to 1 ms (or us) or more, TAT is rounded up.
+local FINENESS = 1000000000
 
-local FINENESS = 1000000000 -- if T is rounded up, the error is below T / FINENESS
-
--- common_divisor returns the greatest common divisor of two positive whole numbers (Euclid's
--- algorithm).
 local function common_divisor(a, b)
   while b > 0 do
     local rest = a % b
@@ -3404,8 +3006,6 @@ local function common_divisor(a, b)
   return a
 end
 
--- divide sets a rate's ticks for a clock with units_per_ms units in a ms. It reports whether all
--- debts can be counted in ticks, which requires that no debt exceeds 2^53.
 local function divide(rate, units_per_ms)
   local period, count = rate.period * units_per_ms, rate.count
   local divisor = common_divisor(period, count)
@@ -3414,12 +3014,6 @@ local function divide(rate, units_per_ms)
   return 2 * rate.full <= numbers.MOST
 end
 
--- round sets a rounded-up T for a rate that divide cannot handle. The result is interval / ticks in
--- us: the smallest such fraction that is above T and keeps all debts at or below 2^53. round narrows
--- a lower and an upper bound of T by descending the Stern-Brocot tree, many steps at a time, as in
--- Euclid's algorithm. below and above are the distances of the bounds from T, multiplied by count and
--- by the ticks of the bound. above is never 0: the upper bound would then be T itself, whose interval is
--- larger than most, because divide could not handle it.
 local function round(rate)
   local most = math.floor(numbers.MOST / (2 * rate.capacity))
   local low, low_ticks, below = 0, 1, rate.period * 1000
@@ -3439,7 +3033,6 @@ local function round(rate)
   return nil
 end
 
--- complete chooses how the limit's states are stored.
 local function complete(limit)
   local rate = limit.rate
   if rate and rate.period >= rate.count and divide(rate, 1) then
@@ -3467,12 +3060,6 @@ end
 
 --@ src/algorithms/leaky_bucket.lua
 do
--- leaky_bucket: a queue that drains at n/period and holds at most b (default n). A call that finds
--- room is admitted. Its retry_after_ms says how long to wait before it proceeds, so that admitted
--- calls are evenly spaced. The state and arithmetic are those of gcra: TAT is when the last
--- admitted call has left the queue. A call waits until the calls before it have left the queue.
--- This wait is the debt before the call is charged.
-
 local gcra = algorithms.gcra
 
 local function charge(state, units)
@@ -3494,45 +3081,13 @@ end
 
 --@ src/algorithms/sliding_log.lua
 do
--- sliding_log is exact: it allows at most n units in any span of one period. Each allowed call is
--- stored until it is one period old.
---
--- State: "sliding_log:" and a log. The entries have a fixed width, so that a long log can be
--- searched and extended in place without reading all of it:
---   5 bytes         units charged before the first entry
---   12 bytes each   the time (us, 7 bytes), and the units charged up to and including this call (5 bytes), big-endian
--- The sums wrap around: after SUMS - 1 comes 0. Only differences of two sums are used. The key
--- expires when the last entry has left the window.
---
--- A new n or period takes effect at once and also applies to the stored entries. If entries have later
--- times than now, the clock was set back. A charge combines them into one entry at the current time. If a
--- call would have to wait until such an entry leaves, which takes longer than a period, one entry at the
--- current time replaces the log, with few enough units to leave room for this call. Another algorithm's
--- state also counts as one entry at the current time.
---
--- The fields of a state:
---   text     what has been read: a log, or the value of a key, or the first part of it
---   offset   the position in the value at which text begins, in bytes
---   skip     the position in the value at which the log begins
---   key      the key with the rest of the value
---   entries  the number of entries
---   base     the sum before the first entry
---   last     the time of the last entry
---   sum      the sum of the last entry
---   live     the first entry that counts
---   used     the units that count
---   added    the entry that is written at the end: after a charge, the new entry, or '' if FORCE has no room even for
---            debt; after a refund, the last entry that is left
---   before   the number of entries that stay before the added one
-
 local PREFIX = 'sliding_log:'
 local BASE, ENTRY = 5, 12
 local SHORTEST = BASE + ENTRY
-local CHUNK, LAST = 2048, '2047' -- bytes of the first read
+local CHUNK, LAST = 2048, '2047'
 local SUMS = 246952198016 -- below 0x3a00000000, so a log never begins with ':', which marks the texts of several rates
-local LONGEST = 100000000 -- units in a log; a log with more is broken
+local LONGEST = 100000000
 
--- entry returns the time and the sum of entry i. Entry 0 is the base.
 local function entry(state, i)
   if i == 0 then return 0, state.base end
   local at = state.skip + BASE + ENTRY * (i - 1)
@@ -3541,8 +3096,6 @@ local function entry(state, i)
   return struct.unpack('>I7I5', redis.call('GETRANGE', state.key, at, at + ENTRY - 1))
 end
 
--- search returns the number of an entry in the range from low to high: the first entry that is
--- later than since and has at most `units` units after it. If there is none, search returns high.
 local function search(state, low, high, since, units)
   while low < high do
     local middle = (low + high - (low + high) % 2) / 2
@@ -3556,8 +3109,6 @@ local function search(state, low, high, since, units)
   return low
 end
 
--- leaving returns the time and the index of the first live entry that is followed by at most the given
--- number of units. In a full log, this is usually the first live entry.
 local function leaving(state, units)
   local i = state.live
   local at, sum = entry(state, i)
@@ -3568,7 +3119,6 @@ local function leaving(state, units)
   return at, i
 end
 
--- set updates used and free.
 local function set(state, used)
   local rate = state.rate
   state.used = used
@@ -3579,7 +3129,6 @@ local function reset(state)
   return state.used > 0 and clock.ceil_ms(state.last + state.rate.period * 1000 - state.now) or 0
 end
 
--- restart gives a state a log with one entry at the current time, or an empty log for 0 units.
 local function restart(state, units)
   local now = state.now
   state.text, state.offset, state.skip = struct.pack('>I5I7I5', 0, now, units), 0, 0
@@ -3588,8 +3137,6 @@ local function restart(state, units)
   set(state, units)
 end
 
--- check fills in a state from its log. size is the length of the log in bytes, and base, first and
--- first_sum are its first numbers. check returns false if the log is broken.
 local function check(state, size, cost, base, first, first_sum)
   local entries = (size - BASE) / ENTRY
   if entries % 1 ~= 0 or base >= SUMS then return false end
@@ -3612,7 +3159,7 @@ local function check(state, size, cost, base, first, first_sum)
     used = (sum - before) % SUMS
   end
   if used > units then
-    used = 0 -- an entry between the first and the last is invalid
+    used = 0
   elseif last > now then
     local most = capacity - states.needs(capacity, cost)
     if used > most and leaving(state, most) > now then
@@ -3624,14 +3171,13 @@ local function check(state, size, cost, base, first, first_sum)
   return true
 end
 
--- charge returns the error if the log has to be copied and is too long, otherwise nil.
 local function charge(state, units)
   local now, entries = state.now, state.entries
   state.before, state.added = entries, ''
   if units > 0 then
     if state.last > now then
       local before = search(state, state.live, entries, now, SUMS) - 1
-      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1)) -- with an offset, loading has already counted these bytes
+      local err = state.offset == 0 and states.too_much('bytes', ENTRY * (before - state.live + 1))
       if err then return err end
       state.before = before
     end
@@ -3643,14 +3189,12 @@ local function charge(state, units)
   return nil
 end
 
--- refund gives back the newest units first. If there are too many older entries to copy, it returns
--- the error, otherwise nil.
 local function refund(state, units)
   local left = state.used - units
   state.before = -1
   if left > 0 then
     local at, i = leaving(state, units)
-    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live)) -- otherwise, loading has already added them
+    local err = state.offset == 0 and states.too_much('bytes', ENTRY * (i - state.live))
     if err then return err end
     local _, base = entry(state, state.live - 1)
     state.last, state.sum, state.before = at, (base + left) % SUMS, i - 1
@@ -3665,27 +3209,21 @@ local function spare(state) return math.max(0, states.most_owed(state.rate.capac
 
 local function wait(state, cost)
   local units = state.rate.capacity - cost
-  if state.added then -- FORCE has added an entry
+  if state.added then
     local _, sum = entry(state, state.before)
     if (state.sum - sum) % SUMS > units then return reset(state) end
   end
   return clock.ceil_ms(leaving(state, units) + state.rate.period * 1000 - state.now)
 end
 
--- expiry returns the time, in ms since the epoch, at which the last entry leaves the window.
 local function expiry(state) return clock.ceil_ms(state.last + state.rate.period * 1000) end
 
--- goes_on reports whether a new entry can be appended without rewriting the log. At most half of the
--- entries may have left the window. The log must also have fewer than 2n entries. Otherwise it could
--- grow too long, because debts may leave more than n entries in the window.
 local function goes_on(state)
   local entries = state.entries
   return state.added == ''
     or entries == state.before and entries > 0 and entries < 2 * state.rate.capacity and state.live - 1 <= entries / 2
 end
 
--- save returns the log with the added entry, and when the log expires. It drops the entries that
--- have left the window, unless goes_on returns true.
 local function save(state)
   if goes_on(state) then state.live = 1 end
   local _, base = entry(state, state.live - 1)
@@ -3708,8 +3246,6 @@ local function read(state, text, now, cost, key, offset, size)
   return text == ''
 end
 
-------------------------------------------------------------------- one rate: a log in a key of its own
-
 local function load(key, limit, at, cost, head)
   local text = head or redis.pcall('GETRANGE', key, '0', LAST)
   if text == '' then return packed.form.load_empty(limit, at) end
@@ -3717,7 +3253,6 @@ local function load(key, limit, at, cost, head)
   if type(text) == 'string' and #text >= #PREFIX + SHORTEST then
     prefix, base, first, first_sum = struct.unpack('>c12I5I7I5', text)
   end
-  -- The key may hold several rates, or a value that no limiter wrote.
   if prefix ~= PREFIX or base >= SUMS then return states.load_other(key, limit, at, cost, text) end
   local state, size = states.new(at, limit.rate), #text
   if size == CHUNK then size = redis.call('STRLEN', key) end
@@ -3728,18 +3263,15 @@ end
 local function write(key, limit, at)
   local state = states.list[at]
   if state.skip ~= #PREFIX or #state.text < CHUNK or not goes_on(state) then
-    packed.form.write(key, limit, at) -- APPEND would allocate twice the memory of a shorter log
+    packed.form.write(key, limit, at)
   else
     redis.call('APPEND', key, state.added)
     redis.call('PEXPIREAT', key, numbers.argument(expiry(state)))
   end
 end
 
-local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
+local short = { offset = 0, skip = #PREFIX }
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the text, the first entry that counts
--- and the time of the last one, 0 if none counts. If the log is long, has units later than now or is not one rate's log, its state is
--- loaded.
 local function probe(key, limit)
   local text, capacity = redis.pcall('GETRANGE', key, '0', LAST), limit.capacity
   if text == '' then return capacity, text, 1, 0 end
@@ -3771,8 +3303,8 @@ local function commit(key, limit, units, text, live)
     states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
   elseif key then
     local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
-    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then -- see goes_on
-      text = PREFIX .. string.sub(text, ENTRY * live + 1) -- the sum before the first entry that counts, and what follows
+    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then
+      text = PREFIX .. string.sub(text, ENTRY * live + 1)
     end
     states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))
   end
@@ -3790,21 +3322,18 @@ local function waits(limit, cost, text, live, last)
   return last > 0 and clock.ceil_ms(last + gone) or 0, retry
 end
 
--------------------------------------------------------------------------------------------
-
--- spent returns the units of the first rate's log, without reading the whole log.
 local function spent(key, from)
   local first, last = packed.first(key, from, PREFIX)
   local base = redis.call('GETRANGE', key, first, first + BASE - 1)
   local sum = redis.call('GETRANGE', key, last - BASE + 1, last)
-  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end -- the rate is full
+  if last >= 0 and last - first < BASE or #base < BASE or #sum < BASE then return 0 end
   return (struct.unpack('>I5', sum) - struct.unpack('>I5', base)) % SUMS
 end
 
 algorithms.sliding_log = {
   name = 'sliding_log',
   prefix = PREFIX,
-  shape = '^.....[%z\1-\31]', -- the time of the first entry begins with a byte below 9, so no text has this form
+  shape = '^.....[%z\1-\31]',
   options = {},
   most = { field = 'count', sum = 100000, what = 'calls to be kept in logs', advice = '; sliding_window takes more' },
   probe = probe, commit = commit, waits = waits,
@@ -3816,33 +3345,11 @@ end
 
 --@ src/algorithms/sliding_window.lua
 do
--- sliding_window: n per sliding window, estimated from buckets=k counters per window (default 1).
--- Buckets begin at whole multiples of their width w = period/k since the epoch. The current bucket
--- and the k-1 before it count fully. The next older bucket counts for the part that the window
--- still covers. With k = 1 this is the two-counter estimate. As k grows, the error under steady
--- traffic shrinks, and memory grows: k+1 small numbers. The worst case does not shrink: n units at
--- the end of a bucket, and as many as fit at the end of the k-th bucket after it, add up to almost
--- 2n within one period.
---
--- State: "sliding_window:<w in ms>:<number of the newest bucket>:<its count>,<the one before>,...".
--- The key expires when the last count has left the window. Times are in whole milliseconds.
---
--- A new n takes effect at once. A count from a bucket of another width (another period or k) is
--- added to the bucket in which the old bucket begins. If the state was written in the future (the
--- clock was set back), the sum of its counts becomes the count of the current bucket, lowered if
--- necessary to leave room for this call.
---
--- Sums of counts are capped at 2^53, because counts that other limits stored may add up to more.
---
--- A state's counts are indexed by their distance from the current bucket: counts[0] is the current
--- one, and counts[k] the oldest that counts.
-
 local PREFIX = 'sliding_window:'
 local MOST_BUCKETS = 1000
 local STATE = '^(%d+):(%d+):(%d[%d,]*)$'
 local TWO_COUNTS = '^sliding_window:(%d+):(%d+):(%d+),?(%d*)$'
 
--- units_left returns how many more units can be taken if the limit's capacity is `capacity`.
 local function units_left(state, capacity)
   local rate, counts, sum = state.rate, state.counts, 0
   local last, width = rate.buckets, rate.width
@@ -3864,8 +3371,6 @@ local function reset(state)
   return 0
 end
 
--- place parses a stored text and adds each count to the bucket for its time. It returns false if the
--- text is not a state, or false and the error if the state is too large.
 local function place(state, text, now, cost)
   local rate, counts = state.rate, state.counts
   local width, bucket, list = string.match(text, STATE)
@@ -3913,7 +3418,6 @@ local function charge(state, units)
   state.reset = reset(state)
 end
 
--- refund gives back units from the newest counters first.
 local function refund(state, units)
   local counts = state.counts
   for i = 0, state.rate.buckets do
@@ -3925,9 +3429,6 @@ local function refund(state, units)
   state.reset = reset(state)
 end
 
--- wait returns the ms until a denied call fits. It subtracts the counts of the buckets from the
--- room, newest first, and stops at the first bucket that does not fit. The call fits when enough of
--- this bucket has left the window.
 local function wait(state, cost)
   local rate, counts = state.rate, state.counts
   local width, room, at = rate.width, rate.capacity - cost, 0
@@ -3938,7 +3439,6 @@ local function wait(state, cost)
   return (rate.buckets - at) * width + math.ceil((counts[at] - room) * width / counts[at]) - state.into
 end
 
--- save returns the counts as a text, without empty counts at the end.
 local function save(state)
   local counts, last, list = state.counts, state.rate.buckets, {}
   while counts[last] == 0 and last > 0 do
@@ -3950,9 +3450,6 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the counts of the current bucket and
--- of the one before it, and the ms since the current bucket began. If the rate has several buckets, or the key holds
--- another kind of state, the states are loaded.
 local function probe(key, limit)
   local rate = limit.rate
   if rate.buckets > 1 then return nil end
@@ -3984,7 +3481,7 @@ local function commit(key, limit, units, count, before, into)
   return full, 0
 end
 
-local denied = { counts = {} } -- the state that waits passes to wait(); reused
+local denied = { counts = {} }
 
 local function waits(limit, cost, count, before, into)
   local rate, ms = limit.rate, 0
@@ -4031,30 +3528,13 @@ end
 
 --@ src/algorithms/token_bucket.lua
 do
--- token_bucket: n tokens are added at the end of each period, up to the capacity b (default n). The
--- periods begin at the first take. Once the bucket is full, they begin again at the next take.
---
--- State: "token_bucket:<tokens>:<us>", the tokens left and when tokens were last added. The key
--- expires when the bucket is full. FORCE leaves a debt as tokens below 0.
---
--- If the limit changes, its n, b and period apply from the last addition on. Tokens above a lowered
--- b are lost.
---
--- If the clock was set back, the last addition can be later than now. The tokens that are left can still
--- be taken, and a call that takes some makes now the time of the last addition. If a call would have to
--- wait for longer than a full refill, the bucket has just enough tokens for this call. The same applies
--- to a bucket in debt that would be full later than FORCE can leave it.
-
 local PREFIX = 'token_bucket:'
 
--- refill_ms returns the time, in ms, after which the given number of tokens has been added.
 local function refill_ms(tokens, rate)
   local over = tokens % rate.count
   return ((tokens - over) / rate.count + (over > 0 and 1 or 0)) * rate.period
 end
 
--- refill returns the tokens at the time now (us), and the time of the last addition. tokens and
--- added are their stored values.
 local function refill(rate, tokens, added, now)
   if added < now then
     local period = rate.period * 1000
@@ -4066,14 +3546,12 @@ local function refill(rate, tokens, added, now)
   return tokens, added
 end
 
--- is_impossible reports whether a state has to be replaced for a call of this cost. ahead is how much
--- later than now the last addition is, in us.
 local function is_impossible(rate, tokens, ahead, cost)
   local most = rate.capacity
   local units = states.needs(most, cost) - tokens
   if tokens < 0 then
     units, most = most - tokens, states.most_owed(most)
-    if -tokens > most - rate.capacity then return true end -- units can be above 2^53, and rounded
+    if -tokens > most - rate.capacity then return true end
   end
   return ahead > 0 and units > 0 and ahead > (refill_ms(most, rate) - refill_ms(units, rate)) * 1000
 end
@@ -4093,7 +3571,6 @@ local function read(state, text, now, cost)
   return true
 end
 
--- wait returns the time in ms until the bucket has `units` tokens.
 local function wait(state, units)
   return clock.ceil_ms(state.added - state.now) + refill_ms(units - state.tokens, state.rate)
 end
@@ -4121,17 +3598,12 @@ local function save(state)
   return string.format('%d:%d', tokens, added), clock.ceil_ms(added) + refill_ms(rate.capacity - tokens, rate)
 end
 
--- spent returns 0 if the first rate is full. Otherwise it returns nil, nil, and the number of tokens that
--- the last write left. The number of spent tokens is unknown, because the capacity is not stored.
 local function spent(key, from)
   local text = packed.first_text(key, from, PREFIX)
   if text == '' then return 0 end
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the tokens and the time of the last
--- addition. If the key holds debt or the state of another algorithm, or if the clock was set back, its states are
--- loaded.
 local function probe(key, limit)
   local value, rate = redis.pcall('GETRANGE', key, '0', '511'), limit.rate
   local now = clock.us()
@@ -4163,7 +3635,7 @@ algorithms.token_bucket = {
   prefix = PREFIX,
   shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }
@@ -4171,13 +3643,6 @@ end
 
 --@ src/verbs/acquire.lua
 do
--- ratelimit_acquire takes one of n leases, or renews the lease that this ID already holds, so that
--- a retry does not take a second lease.
---   KEYS   one
---   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1, lease_ms }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
-
 redis.register_function{
   function_name = 'ratelimit_acquire', description = 'Takes a lease, or prolongs the one that this id holds.',
   callback = function(keys, args) return leases.call('acquire', keys, args) end,
@@ -4186,18 +3651,8 @@ end
 
 --@ src/verbs/block.lua
 do
--- ratelimit_block denies the keys for a time, regardless of their limits. Units that were taken before
--- still count, and continue to refill. A second block replaces the first, unless EXTEND is given and
--- the first ends later. With GROW, a block that is in effect stays. Otherwise, the new block is twice as
--- long as the last block with GROW, if that ended less than forget_ms ago: from ms to max_ms.
---   KEYS   one or more
---   ARGV   ms [EXTEND | GROW max_ms forget_ms]
---   Output the number of keys; all of them are blocked now. With GROW, a list: the number of keys that
---          this call has blocked, then for each key the ms until its block ends
---   Errors BADARGS BADKEYS BADSTATE (a key holds a reply (ONCE) or a usage record, or was not written by a limiter; no key is then blocked)
-
 local OPTIONS = { EXTEND = 'EXTEND', extend = 'EXTEND', GROW = 'GROW', grow = 'GROW' }
-local COUNTS = { EXTEND = 2, GROW = 4 } -- arguments
+local COUNTS = { EXTEND = 2, GROW = 4 }
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
@@ -4235,22 +3690,6 @@ end
 
 --@ src/verbs/info.lua
 do
--- ratelimit_info describes the deployed library.
---   KEYS none, ARGV none or a limit
---   Output { "version", text, "contract", integer, "build_id", text, "policies", { name, ... } }, and more fields.
---            Without a limit:
---              "shadow_denied", { name, count, ... }
---              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
---              the canary's share in thousandths and the canary's allowed and denied
---            With a limit:
---              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
---              "algorithms", { the name of the algorithm for each key, ... }
---            With a policy that has a canary also:
---              "canary_limit", "canary_algorithms"
---   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
-
--- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
--- has one entry for each key.
 local function add(reply, prefix, limit)
   local list, names = {}, {}
   for i, part in ipairs(limit.limits or { limit }) do
@@ -4275,13 +3714,19 @@ redis.register_function{
     local names = policies.names()
     local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
     if not args[1] then
-      local calls, shadows = policies.counts(names)
-      reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
+      local calls, shadows, classes, borrows = policies.counts(names)
+      reply[9], reply[10], reply[11], reply[12], reply[13], reply[14] = 'shadow_denied', shadows, 'policy_calls', calls, 'class_calls', classes
+      reply[15], reply[16] = 'borrow_calls', borrows
     else
-      local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
+      local limit, err = limits.read(args[1])
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
+      local classes, list = (limit.limits or { limit })[1].classes, {}
+      for _, name in ipairs(type(classes) == 'table' and sorted_keys(classes) or {}) do
+        list[#list + 1], list[#list + 2] = name, classes[name]
+      end
+      if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
     end
     return reply
   end,
@@ -4290,13 +3735,6 @@ end
 
 --@ src/verbs/override.lua
 do
--- ratelimit_override sets another limit for the keys for a time. It applies regardless of the limits in
--- the calls. Units that were taken before still count. A second override replaces the first.
---   KEYS   one or more
---   ARGV   limit, ms
---   Output the number of keys; all of them are overridden now
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE (a key has another use; no key is then changed)
-
 redis.register_function{
   function_name = 'ratelimit_override', description = 'Puts another limit on the keys for some milliseconds.',
   flags = { 'allow-oom' }, callback = function(keys, args)
@@ -4323,12 +3761,6 @@ end
 
 --@ src/verbs/override_end.lua
 do
--- ratelimit_override_end removes the overrides of the keys. States, leases and blocks stay.
---   KEYS   one or more
---   ARGV   none
---   Output the number of keys that had an override
---   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
-
 redis.register_function{
   function_name = 'ratelimit_override_end', description = 'Removes the overrides of the keys; returns how many had one.',
   flags = { 'allow-oom' }, callback = function(keys, args) return contents.remove('override_end', keys, args, overrides.active, contents.put) end,
@@ -4337,16 +3769,7 @@ end
 
 --@ src/verbs/peek.lua
 do
--- ratelimit_peek returns what ratelimit_take would, and writes nothing. It also runs with FCALL_RO
--- and on replicas.
---   KEYS   one for each limit
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO] [EACH] [GROW]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH.
---          With GROW also the text "grow", and a list with two integers for each key: the length in ms of the last block with GROW,
---          and the ms until it is forgotten
---   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
-
-local OPTIONS = { COST = true, UPTO = true, EACH = true, GROW = true }
+local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, BORROW = true, EACH = true, GROW = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
@@ -4354,11 +3777,12 @@ redis.register_function{
     local request, err = requests.plain(keys, args), nil
     if not request then request, err = requests.read(keys, args, OPTIONS) end
     if err then return err end
-    local reply, list = decisions.decide(keys, request, 'charge', true), {}
+    local reply, list = (request.BORROW and borrowing or decisions).decide(keys, request, 'charge', true), {}
     if not request.GROW or reply.err then return reply end
-    reply = { unpack(reply) } -- other calls share the table
+    reply = { unpack(reply) }
     for i, key in ipairs(keys) do
-      local grown = (states.look(key) or list).grown
+      local found, _, set = states.look(key)
+      local grown = (found or set or list).grown
       list[i] = { grown and grown.length or 0, grown and grown.forgotten - clock.ms() or 0 }
     end
     reply[#reply + 1], reply[#reply + 2] = 'grow', list
@@ -4369,14 +3793,7 @@ end
 
 --@ src/verbs/refund.lua
 do
--- ratelimit_refund gives units back to all keys. If one of them is blocked, it gives back nothing
--- and allowed is 0. A key never gets more units than it needs to be full.
---   KEYS   one for each limit, then one for ONCE
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
---   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
-
-local OPTIONS = { COST = true, ONCE = true, EACH = true }
+local OPTIONS = { COST = true, BORROW = true, PAID = true, ONCE = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
@@ -4388,7 +3805,7 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    local reply, gives_back = (request.BORROW and borrowing or decisions).decide(keys, request, 'refund')
     if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,
@@ -4397,13 +3814,6 @@ end
 
 --@ src/verbs/release.lua
 do
--- ratelimit_release releases a lease. It cannot release another caller's lease. Releasing a lease twice
--- does nothing.
---   KEYS   one
---   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output 1, or 0 if this ID holds no lease
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
-
 redis.register_function{
   function_name = 'ratelimit_release', description = 'Gives a lease back: 1, or 0 if this id holds none.',
   flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('release', keys, args) end,
@@ -4412,13 +3822,6 @@ end
 
 --@ src/verbs/renew.lua
 do
--- ratelimit_renew extends a held lease. An expired lease cannot be renewed: allowed is 0 and
--- retry_after_ms is -1.
---   KEYS   one
---   ARGV   concurrency n lease=<period> or @policy, lease id (1 to 256 bytes)
---   Output { allowed, n, remaining, retry_after_ms, reset_after_ms, 1, lease_ms }
---   Errors BADARGS BADLIMIT BADKEYS BADSTATE NOPOLICY
-
 redis.register_function{
   function_name = 'ratelimit_renew', description = 'Prolongs a lease that is held.',
   flags = { 'allow-oom' }, callback = function(keys, args) return leases.call('renew', keys, args) end,
@@ -4427,13 +3830,6 @@ end
 
 --@ src/verbs/reset.lua
 do
--- ratelimit_reset deletes the keys and everything in them: states, blocks, overrides, leases,
--- replies (ONCE) and usage records.
---   KEYS   one or more
---   ARGV   none
---   Output the number of keys that held something; an empty string counts as no key
---   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then deleted)
-
 redis.register_function{
   function_name = 'ratelimit_reset', description = 'Forgets the keys; returns how many held something.',
   flags = { 'allow-oom' }, callback = function(keys, args)
@@ -4450,16 +3846,9 @@ end
 
 --@ src/verbs/take.lua
 do
--- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
---   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
---   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
---   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
+local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
-local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
-
--- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
   local request_key, usage_key, limit, cost = request.ONCE, request.TRACK, request.limits[1], request.costs[1]
   local before = request_key and once.read(request_key)
@@ -4467,8 +3856,15 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
-    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+  if request.BORROW then
+    reply, charged, passes = borrowing.decide(keys, request, 'charge')
+  elseif request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    local option, calls = request.UPTO and 'UPTO' or request.FORCE and 'FORCE', request.calls_of and request.calls_of[1]
+    if request.floors or calls then
+      reply = above(keys[1], limit, request.UPTO or cost, option, request.floors and request.floors[1] or 0, calls or limit.calls)
+    else
+      reply = one(keys[1], limit, request.UPTO or cost, option)
+    end
     passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
@@ -4480,10 +3876,18 @@ local function decide_with_options(keys, request)
   return reply
 end
 
-local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
+local single = { limits = {}, costs = {}, count = 1 }
 
--- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
--- for any other call.
+local function floor_of(limit, option, text)
+  local floor, classes = nil, limit.classes
+  if option == 'FLOOR' then
+    floor, text = requests.percent(text), ''
+  elseif option == 'CLASS' then
+    floor = type(classes) == 'table' and classes[text]
+  end
+  return floor, limit.calls and floor and policies.calls(limit.side, text)
+end
+
 local function direct(keys, args, limit)
   local number, at, cost = #keys, 2, 1
   if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
@@ -4493,7 +3897,17 @@ local function direct(keys, args, limit)
   if not limit.probe or not cost then
     return nil
   elseif number == 1 then
-    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    local floor, calls = limit.floor, limit.calls
+    if more == 1 then
+      floor, calls = floor_of(limit, option, args[at + 1])
+      if not floor then return nil end
+      option = nil
+    elseif option and (more > 0 or floor and option == 'FORCE' or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
+      return nil
+    end
+    if not floor then return one(keys[1], limit, cost, option) end
+    return above(keys[1], limit, cost, option, floor, calls)
+  elseif limit.floor then
     return nil
   end
   local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
@@ -4508,7 +3922,7 @@ redis.register_function{
     clock.now = nil
     local limit = limits.known[args[1]]
     if limit then
-      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      if #args == 1 and #keys == 1 and limit.plain and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
       local reply = direct(keys, args, limit)
       if reply then return reply end
     end
@@ -4522,13 +3936,6 @@ end
 
 --@ src/verbs/unblock.lua
 do
--- ratelimit_unblock lifts the blocks of the keys, and forgets what GROW remembers of them. Units that were
--- taken before still count.
---   KEYS   one or more
---   ARGV   none
---   Output the number of keys that were blocked or remembered
---   Errors BADARGS BADKEYS BADSTATE (one of the keys was not written by a limiter; no key is then changed)
-
 local function is_blocked(content) return content.blocked > 0 or content.grown end
 
 local function unblock(key, content) contents.put(key, content, 0, content.override) end
@@ -4541,13 +3948,6 @@ end
 
 --@ src/verbs/usage.lua
 do
--- ratelimit_usage returns what TRACK has counted in a usage key.
---   KEYS   one
---   ARGV   none
---   Output { "allowed", n, "denied", n, "cost", n, "first_ms", t, "last_ms", t, "interval_ms", 60000,
---            "series", { { start_ms, allowed, denied }, ... } }, times in ms since the epoch, all 0 if nothing was counted
---   Errors BADARGS BADKEYS BADSTATE
-
 redis.register_function{
   function_name = 'ratelimit_usage', description = 'Returns what TRACK has counted under a usage key.',
   flags = { 'no-writes' }, callback = function(keys, args)

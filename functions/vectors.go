@@ -111,7 +111,7 @@ func (s Step) valid() error {
 type StepError struct {
 	Step    int   // index of the step, from 1
 	AfterUS int64 // its time, in microseconds after the start
-	Err     error // the error from Step.Check
+	Err     error // the error from Step.Compare
 }
 
 func (e *StepError) Error() string {
@@ -122,7 +122,7 @@ func (e *StepError) Error() string {
 func (e *StepError) Unwrap() error { return e.Err }
 
 // Run makes the vector's calls at their times, on a server without keys. setTime sets the server's
-// clock. call sends a command, and returns the reply and the error for Step.Check. The error of Run
+// clock. call sends a command, and returns the reply and the error for Step.Compare. The error of Run
 // comes from setTime, or is a *StepError for the first wrong reply. Run skips the steps after a
 // wrong reply, because they depend on it.
 func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words ...string) (any, error)) error {
@@ -137,17 +137,17 @@ func (v Vector) Run(startUS int64, setTime func(us int64) error, call func(words
 				return err
 			}
 		}
-		if err := step.compare(call(step.Call...)); err != nil {
+		if err := step.Compare(call(step.Call...)); err != nil {
 			return &StepError{i + 1, after, err}
 		}
 	}
 	return nil
 }
 
-// compare compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
-// these. err is the error reply, or nil if the server sent none. compare returns nil if the reply is
+// Compare compares a server's reply with the step. reply is an int64, a string, nil, or a []any of
+// these. err is the error reply, or nil if the server sent none. Compare returns nil if the reply is
 // as expected.
-func (s Step) compare(reply any, err error) error {
+func (s Step) Compare(reply any, err error) error {
 	switch {
 	case s.Error != "" || s.ErrorPrefix != "":
 		if err == nil {

@@ -187,7 +187,7 @@ func (p *promises) changed(c model.Call) bool {
 func (p *promises) remaining(c model.Call, each [][]int64) error {
 	p.copied(c)
 	for i, entry := range each {
-		one := model.Call{Keys: c.Keys[i : i+1], Limits: c.Limits[i : i+1], Each: true}
+		one := model.Call{Keys: c.Keys[i : i+1], Limits: c.Limits[i : i+1], Each: true, Floor: c.Floor}
 		left := entry[2]
 		if left > 3 {
 			one.Costs = []int64{left - 3}

@@ -30,6 +30,17 @@ func vectorsOf(t *testing.T, name string) (functions.VectorFile, functions.Build
 	return files[i], must[functions.Build](t)(functions.New(functions.WithPolicies(files[i].Policies...)))
 }
 
+// TestClassVectors checks the vectors in class.json, and TestBorrowVectors those in borrow.json.
+func TestClassVectors(t *testing.T) {
+	file, build := vectorsOf(t, "class")
+	runAll(t, embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text()))), []functions.VectorFile{file})
+}
+
+func TestBorrowVectors(t *testing.T) {
+	file, build := vectorsOf(t, "borrow")
+	runAll(t, embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text()))), []functions.VectorFile{file})
+}
+
 // TestShadowVectors checks the vectors in shadow.json, and that shadow.yaml has their policies.
 func TestShadowVectors(t *testing.T) {
 	file, build := vectorsOf(t, "shadow")

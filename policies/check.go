@@ -99,8 +99,9 @@ func (c *checker) policy(p Policy) {
 	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
+	of.Borrow = p.Borrow
 	if !leases {
-		of.Costs = p.Costs
+		of.Costs, of.Classes = p.Costs, p.Classes
 	}
 	for i, limit := range p.Canary.Limits {
 		of.Limits = append(of.Limits, functions.PolicyLimit{Limit: limit})
@@ -147,12 +148,17 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 			c.wrong.Wrong(at, "%s: %v", what, err)
 		case parsed.rates == nil:
 			c.lease(p, what, at)
+		case p.Borrow && len(parsed.rates) > 1:
+			c.wrong.Wrong(at, "%s: %d rates; a guarantee and a pool have one each", what, len(parsed.rates))
 		case parsed.capacity() == 0:
 			c.notes.Wrong(at, "%s: %s never allows a call", what, limit.Limit)
 		default:
 			if i < len(costs) && costs[i] > parsed.capacity() {
 				c.doubtful.Wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
 					what, costs[i], limit.Limit, parsed.capacity())
+			} else if kept := p.Classes["default"]; i < len(costs) && costs[i] > parsed.capacity()*int64(100-kept)/100 {
+				c.doubtful.Wrong(at, "%s: a call of cost %d without a class never passes, because the class default keeps %d %% of %s free; raise its burst",
+					what, costs[i], kept, limit.Limit)
 			}
 			for _, redundant := range redundantRates(parsed) {
 				c.doubtful.Wrong(at, "%s: %s", what, redundant)

@@ -181,22 +181,82 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Shadow      bool       `yaml:"shadow"`
 		Track       bool       `yaml:"track"`
 		Canary      *yaml.Node `yaml:"canary"`
+		Classes     *yaml.Node `yaml:"classes"`
+		Guarantee   *yaml.Node `yaml:"guarantee"`
+		Pool        *yaml.Node `yaml:"pool"`
+		Floor       *yaml.Node `yaml:"floor"`
 	}
 	what := "policy " + policy.Name
 	before := len(s.Mistakes)
 	given := s.Decode(e.Value, what, &f)
 	policy.Description, policy.Costs, policy.Shadow, policy.Track = f.Description, f.Costs, f.Shadow, f.Track
-	s.limitOrLimits(&policy, f.Limit, given)
-	if f.Limit == nil && len(s.Mistakes) == before {
+	if s.guarantee(&policy, f.Guarantee, f.Pool, f.Floor, e.Value, what); !policy.Borrow {
+		s.limitOrLimits(&policy, f.Limit, given)
+	} else if f.Limit != nil {
+		s.Wrong(e.Value, "%s has a guarantee and a limit; keep one of them", what)
+	}
+	if f.Limit == nil && !policy.Borrow && len(s.Mistakes) == before {
 		s.Wrong(e.Value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
 	}
 	if f.Canary != nil {
 		s.canary(&policy, f.Canary, given["canary"].Key, what)
 	}
+	if f.Classes != nil {
+		s.classes(&policy, f.Classes)
+	}
 	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
 	return policy
+}
+
+// classes decodes "any", or a mapping of names to percentages.
+func (s *source) classes(policy *Policy, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Value == "any" {
+		policy.AnyClass = true
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		s.Wrong(n, "classes is %s; write the percentage that each class keeps free, as in {critical: 0, batch: 50}, or any", yamlfile.Kind(n))
+		return
+	}
+	if len(n.Content) == 0 {
+		s.Wrong(n, "classes is an empty mapping; leave it out, or write any")
+	}
+	policy.Classes = map[string]int{}
+	for _, e := range s.Entries(n, "classes") {
+		percent, err := strconv.Atoi(e.Value.Value)
+		if e.Value.Kind != yaml.ScalarNode || e.Value.ShortTag() != "!!int" || err != nil || percent < 0 || percent > 100 {
+			s.Wrong(e.Value, "the class %s is %s; write the percentage that it keeps free, from 0 to 100", yamlfile.Shown(e.Key.Value), yamlfile.Kind(e.Value))
+			continue
+		}
+		policy.Classes[e.Key.Value] = percent
+	}
+}
+
+// guarantee decodes a guarantee and a pool, if a policy or a canary has them. at is the mapping.
+func (s *source) guarantee(policy *Policy, guarantee, pool, floor, at *yaml.Node, what string) {
+	switch {
+	case (guarantee == nil) != (pool == nil):
+		s.Wrong(at, "%s has only one of guarantee and pool; write both, as in {guarantee: 80/s, pool: 1000/s, floor: 80}", what)
+		return
+	case guarantee == nil && floor != nil:
+		s.Wrong(floor, "%s has a floor without a guarantee and a pool; for calls that leave a part to others, write classes", what)
+		return
+	case guarantee == nil:
+		return
+	}
+	policy.Borrow = true
+	for i, n := range []*yaml.Node{guarantee, pool} {
+		s.limit(policy, nil, n)
+		policy.Limits[i].Key = []string{"guarantee", "pool"}[i]
+		policy.keys[i] = n
+	}
+	if floor != nil {
+		if policy.Floor = int(s.Number(floor, "floor")); policy.Floor > 100 {
+			s.Wrong(floor, "floor is %d; write the percentage of the pool that borrowers leave, from 0 to 100", policy.Floor)
+		}
+	}
 }
 
 // limitOrLimits decodes n, the value of the field limit or limits. n is nil if there is neither.
@@ -212,23 +272,31 @@ func (s *source) limitOrLimits(policy *Policy, n *yaml.Node, given map[string]ya
 // of n in the policy's mapping.
 func (s *source) canary(policy *Policy, n, key *yaml.Node, what string) {
 	var f struct {
-		Limit  *yaml.Node `yaml:"limit limits"`
-		Share  *yaml.Node `yaml:"share"`
-		Shadow bool       `yaml:"shadow"`
+		Limit     *yaml.Node `yaml:"limit limits"`
+		Share     *yaml.Node `yaml:"share"`
+		Shadow    bool       `yaml:"shadow"`
+		Guarantee *yaml.Node `yaml:"guarantee"`
+		Pool      *yaml.Node `yaml:"pool"`
+		Floor     *yaml.Node `yaml:"floor"`
 	}
 	what = "the canary of " + what
 	before := len(s.Mistakes)
 	given := s.Decode(n, what, &f)
 	of := &Policy{at: key}
-	s.limitOrLimits(of, f.Limit, given)
+	of.Floor = policy.Floor
+	if s.guarantee(of, f.Guarantee, f.Pool, f.Floor, n, what); !of.Borrow {
+		s.limitOrLimits(of, f.Limit, given)
+	}
 	switch {
 	case len(s.Mistakes) > before:
-	case f.Limit == nil:
+	case of.Borrow != policy.Borrow:
+		s.Wrong(n, "%s: give both a guarantee and a pool, or neither", what)
+	case f.Limit == nil && !of.Borrow:
 		s.Wrong(n, "%s has no limit; write limit: 60/m, or limits: and a list", what)
 	case f.Share == nil:
 		s.Wrong(n, "%s has no share; write how many of the keys it decides over, as in share: 5%%", what)
 	}
-	canary := &functions.Canary{Shadow: f.Shadow}
+	canary := &functions.Canary{Shadow: f.Shadow, Floor: of.Floor}
 	if _, ok := given["shadow"]; !ok {
 		canary.Shadow = policy.Shadow
 	}

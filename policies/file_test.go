@@ -45,6 +45,10 @@ policies:
       share: 100%
       shadow: true
     limits: [a: 1/m, b: 2/m]
+  classed: {limit: 5/m, classes: {critical: 0, default: 20, shadow: 100}}
+  any: {limit: 5/m, classes: any}
+  tenant: {guarantee: 80/s, pool: 1000/s, floor: 80, track: true, canary: {guarantee: 90/s, pool: 1000/s, share: 5%}}
+  tenants: {guarantee: 80/s, pool: 1000/s, canary: {guarantee: 90/s, pool: 1000/s, floor: 20, share: 5%}}
 `)
 	want := []functions.Policy{
 		{Name: "short", Limits: []functions.PolicyLimit{{Limit: "100/m"}}},
@@ -55,6 +59,12 @@ policies:
 		{Name: "part.shadow", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Shadow: true, Canary: &functions.Canary{Limits: []string{"1/m"}, Share: 50, Shadow: true}},
 		{Name: "part.try", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Shadow: true, Canary: &functions.Canary{Limits: []string{"1/m"}, Share: 125}},
 		{Name: "part.two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/m"}, {Key: "b", Limit: "2/m"}}, Canary: &functions.Canary{Limits: []string{"3/m", "10/m"}, Share: 1000, Shadow: true}},
+		{Name: "classed", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "shadow": 100}},
+		{Name: "any", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, AnyClass: true},
+		{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Track: true, Borrow: true, Floor: 80,
+			Canary: &functions.Canary{Limits: []string{"90/s", "1000/s"}, Share: 50, Floor: 80}},
+		{Name: "tenants", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Borrow: true,
+			Canary: &functions.Canary{Limits: []string{"90/s", "1000/s"}, Share: 50, Floor: 20}},
 	}
 	if len(file.Policies) != len(want) {
 		t.Fatalf("%+v", file.Policies)

@@ -251,6 +251,12 @@ func (c call) command() []any {
 	if c.force {
 		words = append(words, "FORCE")
 	}
+	if c.floor != nil {
+		words = append(words, "FLOOR", *c.floor)
+	}
+	if c.class != "" {
+		words = append(words, "CLASS", c.class)
+	}
 	if slices.ContainsFunc(c.expect, func(e expectation) bool { return e.key != "" }) {
 		words = append(words, "EACH")
 	}
@@ -280,6 +286,12 @@ func (c call) String() string {
 	}
 	if c.force {
 		words = append(words, "by force")
+	}
+	if c.floor != nil {
+		words = append(words, "with floor", fmt.Sprint(*c.floor))
+	}
+	if c.class != "" {
+		words = append(words, "of class", c.class)
 	}
 	switch c.side {
 	case "canary":

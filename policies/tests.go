@@ -40,6 +40,8 @@ type call struct {
 	costs  []int64
 	upTo   bool          // costs contains the maximum number of units to take
 	force  bool          // the cost is charged even if it does not fit
+	floor  *int64        // the percentage that the call keeps free; nil if it gives none
+	class  string        // the class of the call, or ""
 	side   string        // "canary" or "policy"; "" if the key selects the side
 	limit  string        // limit of override
 	span   time.Duration // duration of block or override
@@ -60,8 +62,9 @@ type expectation struct {
 // verbs lists what each verb takes besides its keys, and whether its reply can have EACH. A verb
 // with "changed" returns the number of changed keys instead of a decision.
 var verbs = map[string][]string{
-	"take": {"policy", "canary", "cost", "up_to", "force", "each"}, "peek": {"policy", "canary", "cost", "up_to", "each"}, "refund": {"policy", "canary", "cost", "each"},
-	"acquire": {"policy", "canary", "lease"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
+	"take": {"policy", "canary", "cost", "up_to", "force", "floor", "class", "each"}, "peek": {"policy", "canary", "cost", "up_to", "floor", "class", "each"},
+	"refund":  {"policy", "canary", "cost", "each"},
+	"acquire": {"policy", "canary", "lease", "floor", "class"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 	"override": {"limit", "for", "changed"}, "override_end": {"changed"},
 }
@@ -212,6 +215,8 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		At     time.Duration `yaml:"at"`
 		Costs  []int64       `yaml:"cost up_to"`
 		Force  bool          `yaml:"force"`
+		Floor  *yaml.Node    `yaml:"floor"`
+		Class  string        `yaml:"class"`
 		Canary bool          `yaml:"canary"`
 		Limit  string        `yaml:"limit"`
 		For    time.Duration `yaml:"for"`
@@ -220,7 +225,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		Words  []*yaml.Node  `yaml:"take peek refund acquire renew release reset block unblock override override_end"`
 	}
 	given := s.Decode(n, "a call", &f)
-	c := call{at: n, after: before, costs: f.Costs, force: f.Force, limit: f.Limit, span: f.For, times: 1}
+	c := call{at: n, after: before, costs: f.Costs, force: f.Force, class: f.Class, limit: f.Limit, span: f.For, times: 1}
 	for verb := range verbs {
 		if _, ok := given[verb]; ok {
 			c.verb = verb
@@ -232,7 +237,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		}
 		return c
 	}
-	for _, field := range []string{"canary", "cost", "up_to", "force", "limit", "for"} {
+	for _, field := range []string{"canary", "cost", "up_to", "force", "floor", "class", "limit", "for"} {
 		if e, ok := given[field]; ok && !c.has(field) {
 			s.Wrong(e.Key, "%s takes no %s", c.verb, field)
 		}
@@ -249,6 +254,15 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 	}
 	if ok && c.force {
 		s.Wrong(given["force"].Key, "a call has up_to and force; keep one of them")
+	}
+	if f.Floor != nil {
+		floor := s.Number(f.Floor, "floor")
+		c.floor = &floor
+	}
+	for _, pair := range [][2]string{{"floor", "class"}, {"floor", "force"}, {"class", "force"}} {
+		if e, ok := given[pair[0]]; ok && given[pair[1]].Key != nil && (pair[1] == "class" || c.force) {
+			s.Wrong(e.Key, "a call has %s and %s; keep one of them", pair[0], pair[1])
+		}
 	}
 	if _, ok := given["for"]; !ok && c.has("for") {
 		s.Wrong(n, "%s needs a duration, as in for: 10m", c.verb)

@@ -22,6 +22,7 @@ const testedPolicies = `policies:
   try: {limit: 1/s, shadow: true}
   jobs: concurrency 1 lease=10s
   part: {limit: 5/s, canary: {limit: 2/s, share: 50%, shadow: true}}
+  classed: {limit: 10/s, classes: {critical: 0, default: 20, batch: 50}}
   part.jobs: {limit: concurrency 2 lease=10s, canary: {limit: concurrency 1 lease=10s, share: 50%}}
 `
 

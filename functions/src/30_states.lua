@@ -37,9 +37,36 @@ end
 
 -- If the limit was lowered or the clock was set back, a state can deny a call for longer than the limit
 -- takes to refill. Such a state is called impossible for this call, and is replaced. The new state leaves
--- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0
--- or above the capacity.
-function states.needs(capacity, cost) return cost > 1 and cost <= capacity and cost or 1 end
+-- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0 or never fits, and
+-- what FLOOR keeps free. If this is everything, it returns 1.
+function states.needs(capacity, cost)
+  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+end
+
+-- wanted does the same for a call that keeps this many units free.
+function states.wanted(capacity, cost, kept)
+  if kept >= capacity then return 1 end
+  return (cost > 1 and cost <= capacity - kept and cost or 1) + kept
+end
+
+-- floor is the FLOOR of the call, in percent, while it loads a key into states.
+states.floor = 0
+
+-- kept returns the units of a capacity that a call with FLOOR keeps free: this percentage, rounded up. The product may be above
+-- 2^53, so whole hundreds are multiplied by themselves.
+function states.kept(capacity, percent)
+  local rest = capacity % 100
+  return (capacity - rest) / 100 * percent + math.ceil(rest * percent / 100)
+end
+
+-- load_above loads a key into states with FLOOR.
+function states.load_above(percent, key, limit, at, cost, head, left)
+  states.floor = percent
+  local done, result = pcall(limit.form.load, key, limit, at, cost, head, left)
+  states.floor = 0
+  if not done then error(result, 0) end
+  return result
+end
 
 -- most_spent returns how many units count as spent in the state that replaces an impossible one.
 function states.most_spent(state, cost)
@@ -95,10 +122,6 @@ end
 ------------------------------------------------------------------- what a key holds
 
 local HEAD = 128 -- length of the part of a value that shows its kind, its block, and whether it has an override
-
--- missing_expiry returns the error for a limiter's state whose expiry was removed (by PERSIST, or
--- by SET without KEEPTTL).
-function states.missing_expiry(key) return errors.unusable(key, 'holds a limiter state without an expiry') end
 
 -- in_use returns the error for a key that the library uses for something else.
 function states.in_use(key, what)
@@ -160,8 +183,9 @@ end
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
 -- already read them, head is the reply: at least HEAD bytes of the value, the whole value if it is
 -- shorter, or an error. If the caller has already read the key's PTTL, left is the reply. If no limiter
--- can have written the key, look returns nil and the error. Otherwise, it returns a table:
---   leases   whether the key is a blocked set of leases that have all expired
+-- can have written the key, look returns nil and the error, and for a key that is not a string also what
+-- leases.content returns. Otherwise, it returns a table:
+--   leases   true if the key is a blocked set of leases that have all expired
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
@@ -178,11 +202,11 @@ end
 --            from, expiry, owner, value and left of its own, which describe only that state
 function states.look(key, head, left)
   head = head or redis.pcall('GETRANGE', key, '0', HEAD - 1)
-  local found = { leases = false, use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
+  local found = { use = false, blocked = 0, from = 0, expiry = 0, owner = nil, left = -1 }
   if type(head) == 'table' then
-    found.leases, found.blocked = true, leases.outlived(key)
-    if not found.blocked then return nil, errors.failed(key, head, 'is not a string') end
-    return found
+    local set = leases.content(key)
+    if not set or set.err or set.held then return nil, errors.failed(key, head, 'is not a string'), set end
+    return set
   elseif head == '' then
     found.empty = true
     return found
@@ -205,7 +229,7 @@ function states.look(key, head, left)
   end
   found.left = left or redis.call('PTTL', key)
   if found.left < 0 then
-    return nil, states.missing_expiry(key)
+    return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
   elseif ends then
     local now = math.max(ends, expiry, forgotten) - found.left
     found.blocked, found.left, found.grown = math.max(0, ends - now), expiry - now, states.grown(now, ends, length, forgotten)

@@ -2,7 +2,8 @@
 -- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
 -- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
 -- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
--- is rate.ticks ticks.
+-- is rate.ticks ticks. For example, T of 7000/h is 514 2/7 ms: a tick is 1/7 ms, T is 3600 ticks, and
+-- 1 ms is 7 ticks. T of 6000/h is 600 ms: a tick is 1 ms.
 --
 -- A take leaves a debt of at most b*T, where b is the burst. A larger stored debt comes from a limit with a
 -- longer period or a larger burst, or from before the clock was set back. If it would deny this call for
@@ -23,8 +24,11 @@ gcra_debt.ceil = ceil
 
 gcra_debt.MARK = '-debt' -- the end of a stored text, if FORCE has left a debt above b*T
 
--- set sets the debt of a state. forced says whether the stored debt has the mark. set replaces an
--- impossible debt with one that leaves room for this call, and reports whether it kept the debt.
+-- set sets the debt of a state. forced says whether the stored debt has the mark. The call would have to
+-- wait until the debt is paid off down to b*T less the units of the call. A debt for which this takes
+-- longer than a full refill, b*T, is impossible: set replaces it with one that leaves room for this
+-- call. For a marked debt, 1 unit takes the place of the call's units, because FORCE leaves at most (2b - 1)T.
+-- set reports whether it kept the debt.
 function gcra_debt.set(state, debt, cost, forced)
   local rate = state.rate
   local interval, full = rate.interval, rate.full

@@ -1,6 +1,14 @@
 -- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
 -- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
 -- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
+--
+-- For example, T of 6000/h is 600 ms. The first take of a key sets "gcra" with an expiry in 600 ms. If
+-- the next take comes 100 ms later, PTTL is 500, which is the debt, and the take moves the expiry to 1100
+-- ms from then. The value stays the same. T of 7000/h is 3600 ticks of 1/7 ms, or 514 2/7 ms. So the first
+-- take sets an expiry in 515 ms, which is 3605 ticks, and the value "gcra-5".
+--
+-- A call needs no TIME: PTTL is the debt, and PEXPIRE and PSETEX add to the current time. Before Redis 7.2,
+-- the time can advance between reading and writing. The library then sets the expiry to a time since the epoch.
 
 local ceil = gcra_debt.ceil
 local VALUE = 'gcra'
@@ -27,17 +35,6 @@ local function debt_in(value, left, ticks)
   local part, debt = type(value) == 'string' and part_of(value), left * ticks
   if not part then return nil end
   return part < ticks and left > 0 and debt - part or debt
-end
-
--- read returns the debt in a key that expires in `left` ms, and the key's value. If the key does
--- not exist, or expires in the current ms, the value is nil, so that commit writes it again. If this
--- algorithm did not write the value, the debt is nil.
-local function read(key, left, ticks)
-  if left == -2 then return 0, nil end
-  local value = redis.pcall('GETRANGE', key, '0', '127')
-  local debt = value == VALUE and left * ticks or debt_in(value, left, ticks)
-  if left == 0 then value = nil end
-  return debt, value
 end
 
 -- value_of returns the value for a debt, and the ms until it expires.
@@ -67,9 +64,9 @@ local function probe(key, limit, _, now)
   return (room - room % interval) / interval, debt, value, left
 end
 
--- commit sets only the expiry if the value does not change. value is nil if it has to be written. left is the key's PTTL, read
--- earlier in the call. On Redis 7.0, time has passed since then. Unless value is nil, commit therefore adds the debt to the time
--- at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
+-- commit sets only the expiry if the value does not change. value is nil if the key is written anew. left is the key's
+-- PTTL, read earlier in the call. Before Redis 7.2, time has passed since then, and a key that is not new gets an expiry that
+-- is the new debt after the time at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
 local function commit(key, limit, units, debt, value, left, now)
   local rate = limit.rate
   local ms, text = debt + units * rate.interval, VALUE
@@ -109,38 +106,22 @@ end
 
 local function load_empty(limit, at) fill_in(at, limit.rate, 0, nil, 1) end
 
-local function load(key, limit, at, cost, head, left)
-  if head then return states.load_other(key, limit, at, cost, head, left) end
-  local now
-  if CLOCK_STANDS then
-    left = redis.call('PTTL', key)
-  else
-    now = clock.ms()
-    left = time_left(key, now)
-  end
-  local debt, value = read(key, left, limit.rate.ticks)
-  if not debt then
-    return states.load_other(key, limit, at, cost, value, left)
-  elseif left == -1 then
-    return states.missing_expiry(key)
-  end
-  fill_in(at, limit.rate, debt, value, cost, now)
-  return nil
-end
-
--- load_found loads a state that load cannot read, because it follows a block or an override in the
--- value, or has the form of src/38_gcra_value.lua.
+-- load_found loads a state of this file or of src/38_gcra_value.lua. If the key holds nothing else, commit can keep
+-- the value, and needs the exact time that is left.
 local function load_found(key, limit, at, cost, found)
-  local ticks, value = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31)
-  local debt, forced = debt_in(value, found.left, ticks), false
+  local ticks, value, left = limit.rate.ticks, found.value or redis.call('GETRANGE', key, found.from, found.from + 31), found.left
+  local now = found.from == 0 and clock.ms() or nil
+  if now then left = time_left(key, now) end
+  local debt, forced = debt_in(value, left, ticks), false
+  local kept = debt and now and left > 0 and value or nil
   if not debt then
-    debt, forced = debt_in(unmarked(value), found.left, ticks), true
+    debt, forced = debt_in(unmarked(value), left, ticks), true
   end
   if not debt then
     debt, forced = gcra_value.left(key, found.from)
     debt = debt * ticks
   end
-  fill_in(at, limit.rate, debt, nil, cost, nil, forced)
+  fill_in(at, limit.rate, debt, kept, cost, now, forced)
 end
 
 local function save(limit, at)
@@ -161,7 +142,7 @@ local function write(key, limit, at)
   end
 end
 
-local form = { load = load, load_empty = load_empty, load_found = load_found, write = write, save = save }
+local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
 -- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
@@ -174,5 +155,5 @@ end
 
 -- complete completes a limit that stores its states in this way.
 function gcra_expiry.complete(limit)
-  limit.form, limit.probe, limit.commit, limit.waits, limit.delays = form, probe, commit, waits, limit.algorithm.delays
+  limit.form, limit.probe, limit.commit, limit.waits, limit.gives_back, limit.delays = form, probe, commit, waits, true, limit.algorithm.delays
 end

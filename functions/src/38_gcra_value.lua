@@ -1,5 +1,9 @@
 -- This file implements gcra and leaky_bucket for several rates, or for T below 1 ms. Read
 -- src/algorithms/gcra.lua first. The key's value contains the TAT. The clock is in us.
+--
+-- For example, "gcra:1700000000600000" is the value of one rate, and "gcra::16:170000000060000016:1700000001200000"
+-- that of two: 16 is the length of each TAT. If T is not a whole number of us, the value has "+<k>" after the
+-- TAT in us, and the TAT is k ticks later. The key expires when the last rate is full.
 
 -- Times in microseconds have 16 digits in the years 2001 to 2286.
 local TIME = '%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d'
@@ -8,7 +12,8 @@ local MARK = gcra_debt.MARK
 
 gcra_value.SHAPE = '^' .. TIME .. '%+?%d*%-?d?e?b?t?$' -- with or without the mark
 
--- read and save are the algorithm's functions for src/35_packed.lua.
+-- read and save are the algorithm's functions for src/35_packed.lua. The rate is full if TAT has passed. k is at most one us,
+-- even if another limit with smaller ticks has written it.
 function gcra_value.read(state, text, now, cost)
   local debt, ticks, mark = 0, state.rate.ticks, ''
   if text ~= '' then
@@ -48,8 +53,10 @@ end
 local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
 
 -- probe, commit and waits decide on a key (see src/45_limits.lua) for a limit in which each T is a whole number of
--- us. They go on with the TATs and the position of the rate with the fewest units. A TAT more than b*T after now may
--- be impossible for this call, so its states are loaded.
+-- us: a tick is then 1 us. They go on with the TATs, in us since the epoch, and the position of the rate with the fewest units,
+-- which is the binding one. A TAT that has passed counts as now. A TAT more than b*T after now may be impossible for this call,
+-- so the key's states are loaded. The limit's pattern (shape) fits only values without "+<k>" and "-debt", so each TAT has a
+-- fixed position in the value.
 local function probe(key, limit, _, _, number)
   local value = redis.pcall('GETRANGE', key, '0', '511')
   local held = value ~= ''
@@ -108,7 +115,7 @@ function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.probe, limit.commit, limit.waits = probe, commit, waits
+  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil
   limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'

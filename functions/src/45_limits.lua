@@ -13,11 +13,12 @@
 --   capacity    the smallest capacity of the rates
 --   asks        the limit's part of the algorithm's bound for one call (see most, below): the sum of the field
 --               most.field over its rates, or 0 if the algorithm has no bound
---   probe, commit, waits  the functions that decide on the limit's key, see below
+--   plain       whether take decides on the limit by itself without options; nil for a limit of a policy with the class default
+--   probe, commit, waits, gives_back  the functions that decide on the limit's key, see below
 --   form        a table of the functions that load and write the key's states, see below
 --   shape, format, first   only in limits that src/38_gcra_value.lua decides: the pattern of a value,
 --               the format of one, and the position of the first time in it
--- The first limit of a policy also has calls and span, see parse_side. A rate has algorithm, count (n),
+-- The limits of a policy also have name, side, classes and floor, and the first has calls and span: see parse_side. A rate has algorithm, count (n),
 -- period (ms; for months and years the longest), unit (w, mo, y or nil), capacity (field 2 of the reply:
 -- burst=b, or n), the values of its other options by name, and fields that the algorithm adds.
 -- src/30_states.lua describes states.
@@ -44,6 +45,8 @@
 --   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
 --             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
 --             for several rates the capacity of the binding one. ... are the values of probe, and now
+--   gives_back  true if commit also takes -units, which gives units back, of a key with some units left and fewer to
+--             give back than are taken. Otherwise, a refund loads states
 --   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
 --             not fit does (-1 for never), and for several rates the capacity of the binding one. cost is false if the
 --             second is not needed
@@ -54,8 +57,8 @@
 --                                             returned. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
---               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if it follows a block
---                                             or an override in the value, or is in another form. found is the
+--               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if load cannot tell, or
+--                                             if it follows a block or an override in the value. found is the
 --                                             result of states.look, or the override in it
 --               write(key, limit, at)         stores the states until the time at which all are full, or deletes the key if
 --                                             they are full now
@@ -201,7 +204,7 @@ end
 
 -- parse_rates parses the rates of a limit. It returns the limit, or nil and what is wrong.
 local function parse_rates(text, algorithm)
-  local limit = { algorithm = algorithm, rates = {}, asks = 0, probe = limits.unprobed, form = packed.form }
+  local limit = { algorithm = algorithm, rates = {}, asks = 0, plain = true, probe = limits.unprobed, form = packed.form }
   local most = algorithm.most
   for part in string.gmatch(text .. ',', '([^,]*),') do
     local rate, wrong = parse_rate(part, algorithm)
@@ -221,6 +224,7 @@ local function parse_rates(text, algorithm)
     limit.rate = limit.rates[1]
     limit.form = algorithm.form or limit.form
     limit.probe, limit.commit, limit.waits = algorithm.probe or limit.probe, algorithm.commit, algorithm.waits
+    limit.gives_back = algorithm.gives_back
   end
   local complete = limit.capacity == 0 and never.complete or algorithm.complete
   local wrong = complete and complete(limit)
@@ -249,22 +253,26 @@ local function parse_limit(text)
 end
 
 -- parse_side parses the limits of a policy, or of its canary. It returns a table (`whole` below), or nil
--- and the error. parse_side adds two fields to the first limit: calls, and span, which is the number of
--- limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
+-- and the error. Each limit gets the fields name, the policy's name; side; classes, those of the policy; and floor, the percentage
+-- of the class default, or nil. The first limit gets calls, and span, which is the number of limits. The result has the field alone, which is the limit, if it is the only one and has no other settings.
 local function parse_side(name, side, policy)
-  local calls = policies.calls(side)
+  local classes = policy.classes
+  side.classes = classes
+  local calls, floor = policies.calls(side), type(classes) == 'table' and classes.default or nil
   local whole = {
     name = name, limits = {}, calls = calls, keys = policy.keys, shadow = side.shadow, track = policy.track, share = side.share,
-    size = 0, asks = 0,
+    borrow = side.borrow or policy.borrow, size = 0, asks = 0,
   }
   for i, part in ipairs(side) do
     local limit, err = limits.checked(part, parse_limit)
     if err then return nil, err end
     whole.limits[i], whole.size, whole.asks = limit, whole.size + limit.size, whole.asks + limit.asks
+    limit.name, limit.side, limit.classes, limit.floor = name, side, classes, floor
+    if floor then limit.plain = nil end
   end
   local first = whole.limits[1]
   first.calls, first.span = calls, #side
-  if not (side[2] or side.shadow or policy.track) then whole.alone = first end
+  if not (side[2] or side.shadow or policy.track or floor and not first.rate) then whole.alone = first end
   return whole
 end
 

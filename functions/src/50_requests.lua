@@ -1,5 +1,6 @@
 -- The arguments of take, peek and refund:
---   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [PAID 1 | PAID 2]
+--   [ONCE ttl_ms] [TRACK] [EACH]
 -- The keys are one for each limit, then one for ONCE and one for TRACK, in the order in which these
 -- options are given.
 --
@@ -13,6 +14,9 @@
 --   GROW            whether the reply to peek also says what GROW remembers of each key
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
+--   FLOOR, CLASS    the percentage; the name
+--   floors          the percentage of each limit's capacities that the call keeps free, or nil if none
+--   calls_of        from a limit's position to the counts for this call, if they differ from limit.calls
 --   groups          its shadow policies, see src/60_decisions.lua
 --   group_of        from a limit's position to its shadow policy, if there are groups
 --   shadows         the number of limits in shadow policies
@@ -22,12 +26,14 @@
 --   looks_again     whether the costs of UPTO are those of overrides (src/60_decisions.lua)
 
 local OPTIONS = {
-  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', GROW = 'GROW',
-  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', grow = 'GROW',
+  COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
+  BORROW = 'BORROW', PAID = 'PAID', GROW = 'GROW',
+  cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
+  borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
-local LONGEST_KEY = 65536 -- bytes
+local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 
@@ -146,6 +152,23 @@ local function read_options(keys, args, at, allowed)
     elseif word == 'ONCE' or word == 'TRACK' then
       used = used + 1
       request[word] = keys[used] or ''
+    elseif word == 'FLOOR' or word == 'CLASS' then
+      request[word], err = (word == 'FLOOR' and requests.percent or requests.class)(args[at])
+      if err then return nil, err end
+      at = at + 1
+    elseif word == 'BORROW' then
+      request.BORROW = 0
+      if args[at] and not OPTIONS[args[at]] then
+        request.BORROW, err = requests.percent(args[at], word)
+        if err then return nil, err end
+        at = at + 1
+      end
+    elseif word == 'PAID' then
+      request.PAID = args[at] == '1' and 1 or args[at] == '2' and 2 or nil
+      if not request.PAID then
+        return nil, errors.new('BADARGS', '%s: PAID is followed by 1 or 2, the index of the take', errors.quote(args[at] or ''))
+      end
+      at = at + 1
     else
       request[word] = 1
     end
@@ -160,6 +183,10 @@ local function read_options(keys, args, at, allowed)
   end
   if request.UPTO and request.FORCE then
     return nil, errors.new('BADARGS', 'UPTO and FORCE are both given; UPTO takes what fits, FORCE also what does not: give one')
+  elseif request.FLOOR and request.CLASS then
+    return nil, errors.new('BADARGS', 'FLOOR and CLASS are both given; a class stands for a percentage: give one')
+  elseif request.FORCE and (request.FLOOR or request.CLASS) then
+    return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
     used = used + 1
@@ -168,13 +195,91 @@ local function read_options(keys, args, at, allowed)
   return used
 end
 
+-- percent parses the percentage of FLOOR. It returns nil and the error for any other text.
+function requests.percent(text, word)
+  local percent = numbers.parse(text or '')
+  if percent and percent <= 100 then return percent end
+  return nil, errors.new('BADARGS', '%s: %s is followed by a whole percentage from 0 to 100', errors.quote(text or ''), word or 'FLOOR')
+end
+
+-- class checks the name of a class.
+function requests.class(text)
+  if text and #text > 0 and #text <= LONGEST_CLASS then return text end
+  return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
+end
+
+-- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. It returns the error, or nil.
+local function borrowed(refunds)
+  local composed, percent, what = request.composed or {}, request.BORROW, nil
+  local policy = composed[1]
+  for _, other in ipairs(composed) do
+    if other.borrow then
+      policy, what = other, '@' .. other.name
+      percent = percent or other.borrow
+    end
+  end
+  if not percent then
+    return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
+  elseif what and request.BORROW then
+    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and request.count ~= 2 then
+    return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
+  elseif not what and request.count ~= 2 then
+    return errors.new('BADARGS', 'the number of limits is %d; BORROW takes two, a guarantee and a pool', request.count)
+  end
+  for i = 1, what and 0 or 2 do
+    local limit = request.limits[i]
+    if policy or limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    elseif not limit.rate then
+      return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
+    end
+  end
+  for _, word in ipairs{ 'UPTO', 'FORCE', 'EACH', 'FLOOR', 'CLASS' } do
+    if request[word] then
+      return errors.new('BADARGS', '%s and %s are both given; a guarantee and a pool do not take it', word, what or 'BORROW')
+    end
+  end
+  if request.COST and request.COST > 1 then
+    return errors.new('BADARGS', 'the number of costs is %d; a guarantee and a pool are charged the same: give one', request.COST)
+  elseif refunds and not request.PAID then
+    return errors.new('BADARGS', 'PAID is missing; a refund says who paid, with the index of the take')
+  end
+  request.BORROW = percent
+  return nil
+end
+
+-- floors sets the percentages that a request for a take or a peek keeps free, and which counts it changes. It returns the
+-- error, or nil.
+local function floors()
+  local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
+  for i = 1, request.count do
+    local limit, err = request.limits[i], nil
+    local own = percent or limit.floor
+    if class then
+      own, err = policies.class(limit, class)
+      if err then return err end
+    end
+    if own and own > 0 then
+      request.floors = request.floors or {}
+      request.floors[i] = own
+    end
+    if limit.calls and (class or percent) then
+      request.calls_of = request.calls_of or {}
+      request.calls_of[i] = policies.calls(limit.side, class or '')
+    end
+  end
+  return nil
+end
+
 -- limit_costs sets the costs of an UPTO call. The cost for a limit is the requested cost, but at most
--- the smallest capacity among the limits that decide together.
+-- the smallest capacity among the limits that decide together, less what FLOOR keeps free.
 function requests.limit_costs(of)
-  local group_of, least = of.group_of, {}
+  local group_of, percents, least = of.group_of, of.floors, {}
   for i = 1, of.count do
-    local group = group_of and group_of[i] or 0
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, of.limits[i].capacity))
+    local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
+    if percents and percents[i] then most = most - states.kept(most, percents[i]) end
+    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]
@@ -243,7 +348,7 @@ function requests.plain(keys, args)
   if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
   for i = 1, number do
     local limit = known[args[i]]
-    if not limit or not limit.rate then return nil end
+    if not limit or not limit.rate or limit.floor then return nil end
     asked, counted = asked + limit.asks, counted or limit.calls
     limits_of_call[i], costs_of_call[i] = limit, 1
   end
@@ -264,7 +369,7 @@ function requests.read(keys, args, allowed)
   at, err = read_limits(keys, args)
   if err then return nil, err end
   used, err = read_options(keys, args, at, allowed)
-  err = err or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
+  err = err or borrowed(allowed.PAID) or allowed.FLOOR and floors() or spread() or #keys ~= used and misnamed(keys, used, allowed) or requests.repeated(keys)
   if err then return nil, err end
   return request
 end

@@ -1,7 +1,7 @@
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
 -- First, every key is read with its limit's function probe, which returns how many units fit. If probe
--- cannot tell, and for a refund, the key is loaded into one state for each rate (src/30_states.lua), and
--- these are charged. Then each key is written, with its limit's function commit or from its states, and
+-- cannot tell, and for a refund that commit cannot make, the key is loaded into one state for each rate
+-- (src/30_states.lua), and these are charged. Then each key is written, with its limit's function commit or from its states, and
 -- gives its part of the reply. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
@@ -25,14 +25,19 @@ local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
 -- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
 -- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
--- these tables.
-local rooms, first, second, third = {}, {}, {}, {}
+-- these tables. kept has what FLOOR keeps free, for limits of one rate; it is only set in calls with floors.
+local rooms, first, second, third, kept = {}, {}, {}, {}, {}
 
 -- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
 -- takes its place in the request. load returns the limit, how many units fit, and the override, or nil and the error.
 local function load(key, request, i, at, cost, head, left)
-  local limit, least = request.limits[i], numbers.MOST
-  local override = limit.form.load(key, limit, at, cost, head, left)
+  local limit, least, percent = request.limits[i], numbers.MOST, request.floors and request.floors[i]
+  local override
+  if percent then
+    override = states.load_above(percent, key, limit, at, cost, head, left)
+  else
+    override = limit.form.load(key, limit, at, cost, head, left)
+  end
   if override then
     if override.err then return nil, override end
     override.calls, override.span = limit.calls, limit.span -- the call still counts for the limit's policy
@@ -40,31 +45,41 @@ local function load(key, request, i, at, cost, head, left)
   end
   for j = at, at + limit.size - 1 do
     local free = list[j].free
+    if percent and free > 0 then free = math.max(0, free - states.kept(list[j].rate.capacity, percent)) end
     if free < least then least = free end
   end
   first[i], second[i] = list, at
   return limit, least, override
 end
 
+decisions.load = load
+
 -- look finds how many units fit into every key of a request, and marks the groups that deny. It returns the number
 -- of states that it has loaded, or nil and the error. If probe has failed for the only key, probed is true, and head
 -- and left are what it returned. The costs of UPTO depend on the capacities, so if look finds overrides, it looks again.
 local function look(keys, request, verb, now, probed, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
-  local takes, probes = verb == 'charge', verb ~= 'refund' and not probed
+  local takes, refunds, floors = verb == 'charge', verb == 'refund', request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    if probes then
+    local percent = floors and floors[i]
+    kept[i] = percent and states.kept(limit.capacity, percent) or 0
+    if percent then
+      if limit.rate and not probed then -- otherwise what is kept differs between rates
+        free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i)
+        free = free and math.max(0, free - kept[i])
+      end
+    elseif not probed and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and cost >= free and not takes then free, a, b = nil, nil, nil end -- FORCE may leave a debt
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- there may be a debt, or FORCE may leave one
     end
     if free then
       first[i], second[i], third[i] = a, b, c
     else
       if size == 0 then states.begin() end
       local override
-      limit, free, override = load(keys[i], request, i, size + 1, verb == 'refund' and 1 or cost, a, b)
+      limit, free, override = load(keys[i], request, i, size + 1, refunds and 1 or cost, a, b)
       if not limit then return nil, free end
       size, overridden = size + limit.size, overridden or override
     end
@@ -144,7 +159,7 @@ local function restore(keys, request)
   states.begin()
   local restored = {}
   for _, i in pairs(kept) do
-    if not restored[i] then named[i].form.load(keys[i], named[i], second[i], 1) end
+    if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
   for j in pairs(kept) do
@@ -152,7 +167,11 @@ local function restore(keys, request)
   end
 end
 
--- wait returns the time in ms until a rate that denies the cost would allow it, or -1 for never.
+-- sought returns how many units of a capacity must be free for a cost if FLOOR keeps `above` units free; math.huge if they never
+-- are. The sum may be above 2^53, and rounded.
+local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
+
+-- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
   local rate = state.rate
   if cost > rate.capacity then return -1 end
@@ -162,16 +181,19 @@ end
 -- longer returns the longer of two waits in ms; -1 is the longest.
 local function longer(a, b) return (a < 0 or b < 0) and -1 or a > b and a or b end
 
+decisions.wait, decisions.longer = wait, longer
+
 -- sum_up returns a key's part of the reply from its states: reset, retry, the capacity of the binding rate, remaining, and
 -- whether the key denies. cost is 0 if only a block denies. If forced is true, the wait of an allowed call is the
--- time until one unit fits.
-local function sum_up(at, size, cost, charged, forced)
+-- time until one unit fits. percent is the FLOOR of the key, or nil.
+local function sum_up(at, size, cost, charged, forced, percent)
   local binding, denies, least, retry, longest = nil, false, numbers.MOST, 0, 0
   for j = at, at + size - 1 do
     local state = list[j]
-    local free, reset, ms = state.free, state.reset, 0
-    if cost > free and not charged and not state.room then -- this rate denies
-      ms, reset = wait(state, cost), state.ends_in > 0 and state.ends_in
+    local free, reset, ms, above = state.free, state.reset, 0, percent and states.kept(state.rate.capacity, percent) or 0
+    if above > 0 and free > 0 then free = math.max(0, free - above) end
+    if cost > free and not charged and not (state.room and cost <= state.rate.capacity - above) then -- this rate denies
+      ms, reset = wait(state, sought(state.rate.capacity, cost, above)), state.ends_in > 0 and state.ends_in
       if not denies then binding, denies, retry = state, true, 0 end
     elseif not denies then
       if free < least or not binding then binding = state end
@@ -214,7 +236,7 @@ local denials = {} -- whether each key of a call with policies denies; reused by
 local function count(request)
   for i = 1, request.count do
     local limit, group = request.limits[i], request.group_of and request.group_of[i]
-    local calls, allowed = limit.calls, nil
+    local calls, allowed = request.calls_of and request.calls_of[i] or limit.calls, nil
     if calls and ENFORCED.charged then
       allowed = group and group.denies and 0 or 1
     elseif calls and not group then
@@ -222,7 +244,7 @@ local function count(request)
         if denials[j] then allowed = 0 end
       end
     end
-    if allowed then calls[allowed] = calls[allowed] + 1 end
+    if allowed then policies.count(calls, allowed) end
   end
 end
 
@@ -245,7 +267,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
   local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
   local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
-  local takes, forced, now = verb == 'charge', verb == 'force', number > 1 and not CLOCK_STANDS and clock.ms() or nil
+  local takes, forced, refunds, now = verb == 'charge', verb == 'force', verb == 'refund', number > 1 and not CLOCK_STANDS and clock.ms() or nil
   local size, err = look(keys, request, verb, now, probed, head, left)
   if err then return err end
   ENFORCED.charged = not ENFORCED.denies
@@ -255,7 +277,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     if err then return err end
     if states.any_room then restore(keys, request) end
   end
-  local named, costs, shadows, enforced, changes = request.limits, request.costs, request.group_of, true, false
+  local named, costs, shadows, enforced, changes, floors = request.limits, request.costs, request.group_of, true, false, request.floors
   local allowed, binding, capacity, least, longest_wait, longest = 1, 0, 0, numbers.MOST, 0, 0
   if groups then
     enforced = request.shadows < number
@@ -267,18 +289,27 @@ function decide(keys, request, verb, peeks, probed, head, left)
     local limit, cost, group, free, a = named[i], costs[i], shadows and shadows[i] or ENFORCED, rooms[i], first[i]
     local charged, denies, reset, retry, most = group.charged, false
     if a == list then
-      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced)
+      reset, retry, most, free, denies = sum_up(second[i], limit.size, takes and cost or 0, charged, forced, floors and floors[i])
       if charged and cost > 0 then
         if not peeks then limit.form.write(keys[i], limit, second[i]) end
         changes = true
       end
     elseif charged and cost > 0 then
-      reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
-      free, changes = free - cost, true
-      if forced then retry = 0 end
+      if not refunds then
+        reset, retry, most = limit.commit(not peeks and keys[i], limit, cost, a, second[i], third[i], now)
+        free = free - cost
+      elseif cost < limit.capacity - free then
+        reset = limit.commit(keys[i], limit, -cost, a, second[i], third[i], now)
+        free = free + cost
+      else
+        redis.call('DEL', keys[i])
+        free, reset = limit.capacity, 0
+      end
+      if not takes then retry = 0 end
+      changes = true
     else
       denies = takes and not charged and cost > free
-      reset, retry, most = limit.waits(limit, denies and cost, a, second[i], third[i])
+      reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
     end
     if counted then denials[i] = denies end
     if each then
@@ -315,7 +346,7 @@ function decide(keys, request, verb, peeks, probed, head, left)
     end
     whole[#whole + 1] = results
   end
-  if counted and not peeks and verb ~= 'refund' then count(request) end
+  if counted and not peeks and not refunds then count(request) end
   return whole, changes and not peeks, ENFORCED.charged
 end
 
@@ -333,28 +364,30 @@ local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
 -- answer fills in the reply to a call with one key, and counts the call for its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
-  if calls then
-    local at = allowed > 0 and 1 or 0
-    calls[at] = calls[at] + 1
-  end
+  if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
   whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
   return whole
 end
 
 -- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
--- an override, and leaves all others to decide. free, a, b and c are what probe has returned.
-local function beyond(key, limit, cost, option, free, a, b, c)
-  local named, calls, commit, allowed, head, left = limit, limit.calls, limit.commit, 1, nil, nil
+-- an override, and leaves all others to decide. free, a, b and c are what probe has returned. percent is that of FLOOR, or
+-- nil, and calls the counts of the limit's policy, or nil.
+local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
-      if blocked then return answer(calls, 0, limit.rates[1].capacity, 0, not option and cost > limit.capacity and -1 or blocked, blocked) end
+      if blocked then
+        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
+        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+      end
       limit, free, a, b, c = overrides.probe(key, head, left)
-      commit = overrides.commit
+      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
     end
   end
+  if free and above > 0 then free = math.max(0, free - above) end
   if option == 'FORCE' and free and cost >= free then
     free = nil -- it may leave a debt
   elseif option == 'UPTO' and free then
@@ -363,17 +396,30 @@ local function beyond(key, limit, cost, option, free, a, b, c)
   end
   if not free then
     key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
+    one.floors, one.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
     if option == 'UPTO' then
       one.UPTO = cost
       requests.limit_costs(one)
     end
     return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
   elseif cost > free or cost == 0 then
-    local reset, retry, capacity = limit.waits(limit, cost > free and cost, a, b, c)
+    local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
   local reset, retry, capacity = commit(key, limit, cost, a, b, c)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
+end
+
+-- above is one for a call with FLOOR, or for the calls of a class. option is UPTO or nil.
+function decisions.above(key, limit, cost, option, percent, calls)
+  if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end -- what is kept free differs between the rates
+  local above = states.kept(limit.capacity, percent)
+  local free, a, b, c = limit.probe(key, limit, states.wanted(limit.capacity, cost, above))
+  if not free or option or cost == 0 or cost > free - above then
+    return beyond(key, limit, cost, option, percent, calls, free, a, b, c)
+  end
+  local reset, retry, capacity = limit.commit(key, limit, cost, a, b, c)
+  return answer(calls, 1, capacity or limit.capacity, free - above - cost, retry, reset)
 end
 
 -- one decides on one key, and writes: decide for a call with one limit and at most the option UPTO or FORCE, if the
@@ -381,7 +427,7 @@ end
 function decisions.one(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
   if not free or option or cost == 0 then
-    return beyond(key, limit, cost, option, free, a, b, c)
+    return beyond(key, limit, cost, option, nil, limit.calls, free, a, b, c)
   elseif cost > free then
     local reset, retry, capacity = limit.waits(limit, cost, a, b, c)
     return answer(limit.calls, 0, capacity or limit.capacity, free, retry, reset)

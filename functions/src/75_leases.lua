@@ -35,6 +35,7 @@ local MOST = 5000 -- leases
 local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
 local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
 local LONGEST_ID = 256 -- bytes
+local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' } -- what may follow the lease ID of acquire
 
 -- read_override returns the override in a member, or nil. Its field grown is what GROW remembers, stays is
 -- when both have ended, and void whether the set's block does not count, as states.grown decides.
@@ -91,15 +92,19 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- outlived returns the remaining ms of a key's block, if all leases of the key have expired. It
--- returns nil if a lease or an override is in effect, or if the key is not a set of leases with a
--- block.
-function leases.outlived(key)
+-- content returns what states.look returns for a set of leases. held is whether a lease or an override
+-- is in effect. For a broken set, content returns the error, and for any other key nil.
+function leases.content(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
-  local left = last and leases.blocked_until(key) - now or -1
-  if left < 0 or override and override.stays >= now then return nil end
-  return redis.call('ZCOUNT', key, now, LAST) == 1 and not leases.check(key) and left or nil
+  local err = last and leases.check(key)
+  if err or not last then return err end
+  local ends, void = leases.blocked_until(key), override and override.void
+  local held = ends < now or override and override.stays >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return {
+    leases = true, held = held, blocked = void and 0 or math.max(0, ends - now), ends = void and 0 or nil, grown = override and override.grown,
+    override = override and override.ends > 0 and override or nil, use = false, from = 0, expiry = 0, left = -1,
+  }
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
@@ -131,6 +136,7 @@ end
 --   length   the length of all leases in ms; nil if the set records when each was granted
 --   live     the number of leases that have not expired, plus 1 if the key is blocked
 --   overlong the number of overlong leases
+--   kept     the number of leases that FLOOR keeps free
 local set = {}
 
 -- look sets the fields of `set` for a key. It returns an error if the key holds anything but leases or
@@ -172,7 +178,7 @@ local function read(key, limit, id)
 end
 
 -- count returns how many leases are held, and how many of them count against the limit. If all are
--- overlong (see the top of this file), at most n - 1 count, so that one more can be granted.
+-- overlong (see the top of this file), at most n - 1 count, less what FLOOR keeps free, so that one more can be granted.
 local function count(key, limit)
   local now, length, overlong = set.now, set.length, 0
   set.live, set.overlong = 0, 0
@@ -185,7 +191,7 @@ local function count(key, limit)
   end
   set.live, set.overlong = all, overlong
   if set.blocked > 0 then all = all - 1 end
-  return all, overlong > 0 and overlong == all and math.min(all, limit.capacity - 1) or all
+  return all, overlong > 0 and overlong == all and math.min(all, math.max(0, limit.capacity - 1 - set.kept)) or all
 end
 
 -- last_lease returns when the last lease expires. If there is no lease, the result is before now.
@@ -325,27 +331,28 @@ local function keep(key, limit, id, others)
   end
   if stays > lease or reset > lease then lapses = numbers.argument(now + math.max(reset, stays)) end
   redis.call('PEXPIREAT', key, lapses)
-  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1), 0, reset, lease)
+  return answer(1, limit.capacity, math.max(0, limit.capacity - others - 1 - set.kept), 0, reset, lease)
 end
 
 -- grant takes a lease, or extends the one that this ID holds, even while the key is blocked. So a
 -- retry does not take a second lease, and a caller that is denied holds no lease. If renews is true,
--- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1.
-local function grant(key, limit, id, renews)
+-- it only extends a held lease. An expired lease cannot be renewed: retry_after is -1. percent is that of FLOOR.
+local function grant(key, limit, id, renews, percent)
   local err
   limit, err = read(key, limit, id)
+  set.kept = limit and states.kept(limit.capacity, percent)
   if err then
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
   elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
-    return answer(0, limit.capacity, 0, set.blocked, set.blocked, 0)
+    return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
-  local free, retry, last = limit.capacity - counted, -1, set.last
-  if not renews then
+  local free, retry, last = limit.capacity - counted - set.kept, -1, set.last
+  if not renews and set.kept < limit.capacity then
     if free > 0 then return keep(key, limit, id, all) end
-    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', counted - limit.capacity, '1',
+    local freeing = redis.call('ZRANGE', key, string.format('(%d', set.now), '+inf', 'BYSCORE', 'LIMIT', 0 - free, '1',
       'WITHSCORES')
     retry = math.ceil(freeing[2] - set.now)
   end
@@ -397,19 +404,38 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
+-- floor_of reads what follows the lease ID: FLOOR and a percentage, CLASS and a name, or nothing. policy is that of the call, or
+-- nil, and name its name. It returns the percentage, and the class for policies.calls, or nil and the error.
+local function floor_of(policy, name, word, text)
+  local classes, percent, err = policy and policy.classes, nil, nil
+  if not word then
+    return type(classes) == 'table' and classes.default or 0
+  elseif word == 'FLOOR' then
+    percent, err = requests.percent(text)
+    return percent, err or ''
+  end
+  text, err = requests.class(text)
+  if err then return nil, err end
+  percent, err = policies.class({ classes = classes, name = name }, text)
+  return percent, err or text
+end
+
 -- call executes a verb. It checks the arguments, which are one key, a limit and a lease ID, and
 -- returns the reply or an error.
 function leases.call(verb, keys, args)
   clock.now = nil
   if #keys ~= 1 then
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
-  elseif #args ~= 2 then
+  end
+  local word = verb == 'acquire' and WORDS[args[3]]
+  if #args ~= 2 and not word then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
   end
   local err = requests.too_long(keys)
   if err then return err end
-  local text, policy, limit = args[1]
+  local text, policy, limit, name = args[1]
   if string.sub(text, 1, 1) == '@' then
+    name = string.sub(text, 2)
     policy, err = policies.lease(text, keys[1])
     if not policy then return err end
     text = policy[1]
@@ -420,12 +446,15 @@ function leases.call(verb, keys, args)
   if #id == 0 or #id > LONGEST_ID then
     return errors.new('BADARGS', 'the lease id %s is not of 1 to %d bytes', errors.quote(id), LONGEST_ID)
   end
-  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew')
-  if not policy or verb == 'release' or got.err then return got end
+  local percent, class = 0, nil
   if verb == 'acquire' then
-    local calls = policies.calls(policy)
-    calls[got[1]] = calls[got[1]] + 1
+    if args[5] then return errors.new('BADARGS', '%s: not an option here; acquire takes one FLOOR or CLASS', errors.quote(args[5])) end
+    percent, class = floor_of(policy, name, word, args[4])
+    if not percent then return class end
   end
+  local got = (verb == 'release' and release or grant)(keys[1], limit, id, verb == 'renew', percent)
+  if not policy or verb == 'release' or got.err then return got end
+  if verb == 'acquire' then policies.count(policies.calls(policy, class), got[1]) end
   if not policy.shadow then return got end
   return { 1, got[2], got[3], 0, got[5], got[6], got[1], got[4], got[6], got[7] } -- allowed, even without a lease
 end

@@ -8,26 +8,15 @@ local WANT = {
   override = ', a limit, and the ms for which it applies',
 }
 
--- of returns a table that describes what a key holds. For a state or a block, it is the result of
--- states.look. For a usage record, it has only blocked and use. For a set of leases, it has only leases,
--- blocked, override, grown and held; held is whether a lease or an override is in effect. If the key holds
+-- of returns a table that describes what a key holds: the result of states.look, for a set of leases
+-- that of leases.content, and for a usage record a table with only blocked and use. If the key holds
 -- anything else, of returns nil and the error.
 local function of(key)
-  local found, err = states.look(key)
-  if found and not found.leases then return found end
-  local last, _, override = leases.last(key, '-2')
-  if last then
-    err = leases.check(key)
-    if err then return nil, err end
-    local void, blocked = override and override.void, math.max(0, leases.blocked_until(key) - clock.ms())
-    return {
-      leases = true, held = not found, blocked = void and 0 or blocked, ends = void and 0 or nil, grown = override and override.grown,
-      override = override and override.ends > 0 and override or nil,
-    }
-  elseif not tracking.check(key) then
-    return { blocked = 0, use = 'a usage record' }
-  end
-  return nil, err
+  local found, err, set = states.look(key)
+  found = found or set
+  if found then return found, found.err and found end
+  if tracking.check(key) then return nil, err end
+  return { blocked = 0, use = 'a usage record' }
 end
 
 -- of_all checks the arguments of a verb that takes keys and `want` arguments. It returns a list of what

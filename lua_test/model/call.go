@@ -30,7 +30,11 @@ type Call struct {
 	Upto    bool     // UPTO; requires at most one cost
 	Force   bool     // FORCE; not together with Upto
 	Each    bool
-	OnceMS  int64 // how long ONCE stores the reply, for take and refund; 0 if the call has no ONCE
+	Floor   *int64 // FLOOR in percent, or the percent after BORROW; nil if the call has none
+	Class   string // CLASS; "" without it
+	Borrow  bool   // BORROW, for a guarantee and a pool
+	Paid    int64  // PAID, for a refund of a guarantee and a pool: 1 or 2; 0 without it
+	OnceMS  int64  // how long ONCE stores the reply, for take and refund; 0 if the call has no ONCE
 	OnceKey string
 	Usage   string // the usage key; required with Track, or if a policy in a take has track
 	Track   bool
@@ -53,6 +57,11 @@ func (c Call) decided() Call {
 		first += len(p.Limits)
 	}
 	return c
+}
+
+// Peeks returns the peek with the arguments of a take.
+func (c Call) Peeks() Call {
+	return Call{Verb: Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each, Floor: c.Floor, Class: c.Class, Borrow: c.Borrow}
 }
 
 // AllKeys returns the call's keys in the order of FCALL. The key of ONCE comes before that of
@@ -94,6 +103,20 @@ func (c Call) Words() []string {
 	if c.Each {
 		words = append(words, "EACH")
 	}
+	if c.Class != "" && c.Verb != Acquire {
+		words = append(words, "CLASS", c.Class)
+	}
+	if c.Borrow {
+		words = append(words, "BORROW")
+	} else if c.Floor != nil && c.Verb != Acquire {
+		words = append(words, "FLOOR")
+	}
+	if c.Floor != nil && c.Verb != Acquire {
+		words = append(words, strconv.FormatInt(*c.Floor, 10))
+	}
+	if c.Paid > 0 {
+		words = append(words, "PAID", strconv.FormatInt(c.Paid, 10))
+	}
 	if c.OnceMS > 0 {
 		words = append(words, "ONCE", strconv.FormatInt(c.OnceMS, 10))
 	}
@@ -116,6 +139,12 @@ func (c Call) Words() []string {
 	if c.Lease != "" {
 		words = append(words, c.Lease)
 	}
+	if c.Verb == Acquire && c.Class != "" {
+		words = append(words, "CLASS", c.Class)
+	}
+	if c.Verb == Acquire && c.Floor != nil {
+		words = append(words, "FLOOR", strconv.FormatInt(*c.Floor, 10))
+	}
 	return words
 }
 
@@ -135,7 +164,8 @@ func (c Call) excess() string {
 	asked := map[*Algorithm]int64{}
 	for _, p := range c.Limits {
 		for _, l := range p.Limits {
-			if l.Refused() {
+			onLeases := c.Verb == Acquire || c.Verb == Renew || c.Verb == Release
+			if l.Refused() || c.Verb != Override && onLeases != l.algorithm().Leases || onLeases && len(p.Limits) > 1 {
 				return "BADLIMIT"
 			}
 			asked[l.algorithm()] += l.asks()
@@ -145,6 +175,9 @@ func (c Call) excess() string {
 		if a.Bound != nil && sum > a.Most {
 			return "BADARGS"
 		}
+	}
+	if c.misfloored() || c.misborrowed() {
+		return "BADARGS"
 	}
 	if slices.ContainsFunc(c.AllKeys(), func(key string) bool { return len(key) > 65536 }) {
 		return "BADKEYS"

@@ -50,8 +50,9 @@ func (m *Model) lease(c Call) (any, string) {
 	}
 	slices.Sort(lapses)
 	held, n := int64(len(live)), r.N
+	spare := kept(n, c.percent(c.Limits[0])) // places that the call leaves to others; 0 for renew
 	if held > 0 && near == 0 {
-		held = min(held, n-1) // the clock was set back; allow at least one acquire
+		held = min(held, max(0, n-1-spare)) // the clock was set back; allow at least one acquire
 	}
 	blocked := m.blocked(key)
 	own, mine := live[c.Lease]
@@ -63,7 +64,7 @@ func (m *Model) lease(c Call) (any, string) {
 	switch {
 	case c.Verb == Acquire && blocked > 0 && !mine:
 		fields = []any{int64(0), n, int64(0), blocked, blocked, int64(1)}
-	case mine, c.Verb == Acquire && held < n:
+	case mine, c.Verb == Acquire && held+1+spare <= n:
 		for id, one := range live {
 			if one.far(now) {
 				live[id] = lease{now + one.length, one.length}
@@ -71,15 +72,21 @@ func (m *Model) lease(c Call) (any, string) {
 		}
 		live[c.Lease], lasts = lease{now + length, length}, length
 		m.put(key, live, live.last())
-		fields = []any{int64(1), n, max(0, n-int64(len(live))), int64(0), live.last() - now, int64(1)}
+		fields = []any{int64(1), n, max(0, n-int64(len(live))-spare), int64(0), live.last() - now, int64(1)}
 	case c.Verb == Acquire:
-		fields = []any{int64(0), n, int64(0), lapses[held-n] - now, live.last() - now, int64(1)}
+		fields = []any{int64(0), n, int64(0), int64(0), max(0, live.last()-now), int64(1)}
+		if at := held - (n - spare); at < int64(len(lapses)) {
+			fields[3] = lapses[at] - now
+		}
 	default:
 		fields = []any{int64(0), n, max(0, n-held), int64(-1), max(0, live.last()-now), int64(1)}
 	}
 	p := c.Limits[0]
+	if c.Verb == Acquire && !mine && 1+spare > n {
+		fields[3] = int64(-1)
+	}
 	if c.Verb == Acquire {
-		m.count(p, fields[0] == int64(1))
+		m.count(c, p, fields[0] == int64(1))
 	}
 	if p.Shadow {
 		fields = []any{int64(1), n, fields[2], int64(0), fields[4], int64(1), fields[0], fields[3], int64(1)}

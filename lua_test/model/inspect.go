@@ -13,7 +13,7 @@ func (m *Model) note(c Call, all []*standing) {
 
 // Clone returns a copy of m. Calls of the copy do not change m.
 func (m *Model) Clone() *Model {
-	clone := &Model{now: m.now, keys: maps.Clone(m.keys), Calls: maps.Clone(m.Calls)}
+	clone := &Model{now: m.now, keys: maps.Clone(m.keys), Calls: maps.Clone(m.Calls), ClassCalls: maps.Clone(m.ClassCalls), BorrowCalls: maps.Clone(m.BorrowCalls)}
 	for key, e := range clone.keys {
 		if u, ok := e.holds.(*usage); ok {
 			copied := *u

@@ -88,7 +88,13 @@ type Policy struct {
 	Limits        []Limit
 	Shadow, Track bool
 
-	// Canary, if not nil, replaces Limits and Shadow for Share out of every 1000 keys.
+	Classes  map[string]int64 // the percent of each class; nil if the policy has no classes
+	AnyClass bool             // classes: any
+
+	Borrow bool  // whether the two limits are a guarantee and a pool
+	Floor  int64 // the percent of the pool that borrowers leave; only with Borrow
+
+	// Canary, if not nil, replaces Limits, Shadow and Floor for Share out of every 1000 keys.
 	Canary *Policy
 	Share  uint64
 
@@ -101,7 +107,10 @@ func (p Policy) of(key string) Policy {
 	if p.Canary == nil || uint64(binary.BigEndian.Uint32(hash[:]))%1000 >= p.Share {
 		return p
 	}
-	return Policy{Name: p.Name, Limits: p.Canary.Limits, Shadow: p.Canary.Shadow, Track: p.Track, canary: true}
+	canary := p
+	canary.Limits, canary.Shadow, canary.Floor = p.Canary.Limits, p.Canary.Shadow, p.Canary.Floor
+	canary.Canary, canary.canary = nil, true
+	return canary
 }
 
 // String returns the policy as a caller writes it.

@@ -19,6 +19,12 @@ type Model struct {
 	// Calls holds the number of calls for each policy and each canary.
 	Calls map[Side]Counts
 
+	// ClassCalls holds the number of calls for each class of each policy.
+	ClassCalls map[Class]Counts
+
+	// BorrowCalls holds the number of calls for each policy with a guarantee and a pool.
+	BorrowCalls map[string]Borrows
+
 	// Moved holds the units that the last call took from each key. Units that it gave back count
 	// below 0, including those beyond the capacity, which are dropped.
 	Moved map[string]int64
@@ -34,23 +40,51 @@ type Side struct {
 // policy counts the decisions that it would have made.
 type Counts struct{ Allowed, Denied int64 }
 
+func (c Counts) plus(allowed bool) Counts {
+	if allowed {
+		c.Allowed++
+	} else {
+		c.Denied++
+	}
+	return c
+}
+
+// Class identifies a class of a policy. Calls of the policy's canary count, too.
+type Class struct{ Policy, Class string }
+
+// Borrows holds the numbers of calls that a policy's guarantees have paid for, that have borrowed from
+// its pool, and that it has denied. Calls of its canary count, too.
+type Borrows struct{ Guaranteed, Borrowed, Denied int64 }
+
+func (b Borrows) plus(allowed, guaranteed bool) Borrows {
+	switch {
+	case !allowed:
+		b.Denied++
+	case guaranteed:
+		b.Guaranteed++
+	default:
+		b.Borrowed++
+	}
+	return b
+}
+
 // count adds a call to the counts of p. A limit written in the call has no counts.
-func (m *Model) count(p Policy, allowed bool) {
+func (m *Model) count(c Call, p Policy, allowed bool) {
 	if p.Name == "" {
 		return
 	}
 	side := Side{p.Name, p.canary}
-	counts := m.Calls[side]
-	if allowed {
-		counts.Allowed++
-	} else {
-		counts.Denied++
+	m.Calls[side] = m.Calls[side].plus(allowed)
+	if class, ok := c.class(p); ok {
+		of := Class{p.Name, class}
+		m.ClassCalls[of] = m.ClassCalls[of].plus(allowed)
 	}
-	m.Calls[side] = counts
 }
 
 // New returns a model without keys. us is its initial time in microseconds since the epoch.
-func New(us int64) *Model { return &Model{us, map[string]entry{}, map[Side]Counts{}, nil} }
+func New(us int64) *Model {
+	return &Model{us, map[string]entry{}, map[Side]Counts{}, map[Class]Counts{}, map[string]Borrows{}, nil}
+}
 
 func (m *Model) ms() int64 { return m.now / 1000 }
 

@@ -14,9 +14,10 @@ type standing struct {
 	limit   Limit
 	place   int   // the position of the rate in the limit
 	cost    int64 // the call's cost for this key
+	kept    int64 // units that the call leaves to others, by FLOOR or its class
 	forced  bool  // whether the call has FORCE
 	state   state
-	single  state // the state that a call with cost 1 finds, which the reply describes if nothing is charged
+	single  state // the state that the same call with cost 1 finds, which the reply describes if nothing is charged
 	blocked int64 // ms until the block ends; 0 if there is none
 	lapses  int64 // ms until the key's state expires, if another algorithm wrote it; otherwise 0
 	delay   int64 // ms that an allowed call must wait
@@ -48,31 +49,58 @@ func (s *standing) left() int64 {
 	return s.state.left()
 }
 
+// free returns how many units the call may take.
+func (s *standing) free() int64 { return max(0, s.left()-s.kept) }
+
+// needs returns how many units must be left for a cost.
+func (s *standing) needs(cost int64) int64 {
+	if cost == 0 {
+		return 0
+	}
+	return cost + s.kept
+}
+
+// room returns the number of units that the call needs according to SEMANTICS.md, section Room for
+// this call.
+func (s *standing) room(cost int64) int64 {
+	for _, units := range []int64{cost + s.kept, 1 + s.kept} {
+		if units > s.kept && units <= s.rate().Capacity() {
+			return units
+		}
+	}
+	return 1
+}
+
 // after returns the shortest wait in ms, starting at us, after which at least the given number of
 // units is left.
 func (s *standing) after(us, units int64) int64 {
-	enough := func(ms int) bool { return s.at(us+int64(ms)*1000).left() >= units }
+	return s.first(us, func(later state) bool { return later.left() >= units })
+}
+
+// first returns the shortest wait in ms, starting at us, after which the rate's state is enough.
+func (s *standing) first(us int64, enough func(state) bool) int64 {
+	is := func(ms int) bool { return enough(s.at(us + int64(ms)*1000)) }
 	most := 1
-	for !enough(most) {
+	for !is(most) {
 		if int64(most) > 4*MaxPeriodMS {
-			panic(fmt.Sprintf("the model of %s: %d units, which are within Rate.Capacity, are never left; %d are", s.limit, units, s.at(us+int64(most)*1000).left()))
+			panic(fmt.Sprintf("the model of %s: a number of units within Rate.Capacity is never left; %d are", s.limit, s.at(us+int64(most)*1000).left()))
 		}
 		most *= 2
 	}
-	return int64(sort.Search(most, enough))
+	return int64(sort.Search(most, is))
 }
 
 // wait returns the retry_after_ms of a call that this rate denies.
 func (s *standing) wait(us int64) int64 {
 	switch {
-	case s.cost > s.rate().Capacity() && !s.forced:
+	case s.needs(s.cost) > s.rate().Capacity() && !s.forced:
 		return -1
 	case s.blocked > 0:
 		return s.blocked
 	case s.lapses > 0:
 		return s.lapses
 	}
-	return s.after(us, s.cost)
+	return s.after(us, s.needs(s.cost))
 }
 
 // debtor returns the time in ms until the rate has a unit available, or -1 if it never will. FORCE
@@ -101,9 +129,9 @@ func (s *standing) reset(us int64) int64 {
 	return s.after(us, s.rate().Capacity())
 }
 
-// open returns a standing for each rate of a call's keys, and the number of the call's shadow
-// policies.
-func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
+// standings returns a standing without a state for each rate of a call's keys, and the number of the
+// call's shadow policies.
+func (m *Model) standings(c Call) (all []*standing, groups int, reason string) {
 	index := 0
 	for i, p := range c.Limits {
 		group := 0
@@ -119,28 +147,37 @@ func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
 			}
 			if l.never() { // denies every call, whatever the key contains
 				all = append(all, &standing{index: index, group: group, policy: i, limit: l, cost: c.cost(index - 1), forced: c.Force})
-				continue
+				continue // it keeps nothing, because its capacity is 0
 			}
 			if forLeases, _ := m.isFor(key); forLeases || m.isInUse(key) {
 				return nil, 0, "BADSTATE"
 			}
 			for place := range l.Rates {
 				s := &standing{index: index, group: group, policy: i, limit: l, place: place, cost: c.cost(index - 1), forced: c.Force, blocked: m.blocked(key)}
+				s.kept = kept(s.rate().Capacity(), c.percent(p))
 				all = append(all, s)
 			}
 		}
 	}
+	return all, groups, ""
+}
+
+// open is like standings, but the standings have the states that the call finds.
+func (m *Model) open(c Call) (all []*standing, groups int, reason string) {
+	if all, groups, reason = m.standings(c); reason != "" {
+		return nil, 0, reason
+	}
 	for _, s := range all {
 		if c.Upto {
 			for _, other := range in(all, s.group) {
-				s.cost = min(s.cost, other.rate().Capacity())
+				s.cost = min(s.cost, other.rate().Capacity()-other.kept)
 			}
 		}
-		room := max(1, s.cost)
-		if c.Verb == Refund || room > s.rate().Capacity() {
+		room := s.room(s.cost)
+		if c.Verb == Refund {
 			room = 1
 		}
-		s.state, s.single = m.find(s, c.Keys[s.index-1], room), m.find(s, c.Keys[s.index-1], 1)
+		s.state, s.single = m.find(s, c.Keys[s.index-1], room), m.find(s, c.Keys[s.index-1], s.room(1))
 	}
 	return all, groups, ""
 }

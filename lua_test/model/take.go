@@ -8,11 +8,11 @@ func in(all []*standing, group int) []*standing {
 }
 
 // fit implements UPTO. It returns the largest number of units, up to c, that exceeds neither the
-// cost nor the free units of any rate in the group. It sets the cost of each rate to that number
-// or, if the number is 0, to 1.
+// cost nor the units that the call may take from any rate in the group. It sets the cost of each rate to
+// that number or, if the number is 0, to 1.
 func fit(group []*standing, c int64) int64 {
 	for _, s := range group {
-		c = min(c, s.cost, s.left())
+		c = min(c, s.cost, s.free())
 	}
 	for _, s := range group {
 		s.cost = max(1, c)
@@ -24,7 +24,7 @@ func fit(group []*standing, c int64) int64 {
 // rate denies if its key is blocked, or if its cost does not fit and is not forced.
 func allow(group []*standing) bool {
 	for _, s := range group {
-		s.denies = s.blocked > 0 || s.cost > s.left() && !s.forced
+		s.denies = s.blocked > 0 || s.cost > s.free() && !s.forced
 	}
 	return !slices.ContainsFunc(group, func(s *standing) bool { return s.denies })
 }
@@ -81,7 +81,10 @@ func (m *Model) take(c Call) (any, string) {
 	for i, p := range c.Limits {
 		denies := slices.ContainsFunc(all, func(s *standing) bool { return s.policy == i && s.denies })
 		if passes || denies && !p.Shadow {
-			m.count(p, !denies)
+			m.count(c, p, !denies)
+		}
+		if p.Borrow {
+			m.BorrowCalls[p.Name] = m.BorrowCalls[p.Name].plus(passes, fields[5] == int64(1))
 		}
 	}
 	if m.save(c, all) && c.OnceMS > 0 {
@@ -100,6 +103,9 @@ func (m *Model) take(c Call) (any, string) {
 // decide returns the reply to a take or a peek, the standings after it, and whether the enforced limits
 // allow the call. It stores nothing.
 func (m *Model) decide(c Call) (fields []any, all []*standing, passes bool, reason string) {
+	if c.borrows() {
+		return m.borrow(c)
+	}
 	all, groups, reason := m.open(c)
 	if reason != "" {
 		return nil, nil, false, reason
@@ -145,6 +151,9 @@ func (m *Model) decide(c Call) (fields []any, all []*standing, passes bool, reas
 func (m *Model) refund(c Call) (any, string) {
 	if kept, reason := m.before(c); kept != nil || reason != "" {
 		return kept, reason
+	}
+	if c.borrows() {
+		return m.giveBack(c)
 	}
 	all, groups, reason := m.open(c)
 	if reason != "" {
@@ -216,11 +225,11 @@ func (m *Model) decision(c Call, all []*standing, would []any) []any {
 // binding rate. The binding rate is the first that denies or, if none denies, the first with the
 // smallest remaining.
 func (m *Model) sum(c Call, all []*standing) []any {
-	binding, units, least := all[0], all[0].cost, all[0].left()
+	binding, units, least := all[0], all[0].cost, all[0].free()
 	wait, delay, reset := int64(0), int64(0), int64(0)
 	for _, s := range all {
-		left := s.left()
-		if s.denies && !binding.denies || !binding.denies && left < binding.left() {
+		left := s.free()
+		if s.denies && !binding.denies || !binding.denies && left < binding.free() {
 			binding = s
 		}
 		if s.denies && wait >= 0 {

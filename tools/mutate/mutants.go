@@ -52,6 +52,11 @@ func firstLine(text string) string {
 	return flat(line)
 }
 
+var comments = regexp.MustCompile(`(?m)^[ \t]*--.*\n|[ \t]+-- [^'"\n]*$`)
+
+// uncommented returns text as the build has it, without comments.
+func uncommented(text string) string { return comments.ReplaceAllString(text, "") }
+
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // token matches the next token of Lua: a comment, a string, a number, a name or an operator.
@@ -72,8 +77,9 @@ func find(file, text string) []mutant {
 	change := func(from, to int, before, after, replacement string) {
 		first := strings.LastIndexByte(text[:from], '\n') + 1
 		last := to + strings.IndexByte(text[to:]+"\n", '\n')
-		m := mutant{File: file, Old: text[first:last], New: text[first:from] + replacement + text[to:last], was: before, now: after}
-		m.Nth = appearances(text[:max(0, last-1)], m.Old)
+		m := mutant{File: file, Old: uncommented(text[first:last]), New: uncommented(text[first:from] + replacement + text[to:last]), was: before, now: after}
+		earlier := uncommented(text[:first]) + m.Old
+		m.Nth = appearances(earlier[:max(0, len(earlier)-1)], m.Old)
 		m.line = 1 + strings.Count(text[:from], "\n")
 		if heads := functionHead.FindAllStringSubmatch(text[:last], -1); heads != nil {
 			m.function = heads[len(heads)-1][1]

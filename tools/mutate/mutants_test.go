@@ -1,9 +1,13 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // TestFind checks that find finds every kind of change, within a line and across lines. Mutants of
@@ -88,4 +92,30 @@ end
 func idOf(line string) id {
 	fields := strings.Split(line, "\t")
 	return id{fields[0], fields[1], fields[2]}
+}
+
+// TestTheBuildHasTheMutants checks that the lines of every mutant are in the build, which has no
+// comments, as often as its number says.
+func TestTheBuildHasTheMutants(t *testing.T) {
+	text := functions.Source()
+	for _, pattern := range []string{"src/*.lua", "src/*/*.lua"} {
+		paths, err := filepath.Glob("../../functions/" + pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, path := range paths {
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := strings.TrimPrefix(filepath.ToSlash(path), "../../functions/")
+			_, built, _ := strings.Cut(text, "\n--@ "+file+"\n")
+			built, _, _ = strings.Cut(built, "\n--@ ")
+			for _, m := range find(file, string(source)) {
+				if appearances(built, m.Old) <= m.Nth {
+					t.Errorf("%s: the build has these lines %d times: %q", m, appearances(built, m.Old), m.Old)
+				}
+			}
+		}
+	}
 }

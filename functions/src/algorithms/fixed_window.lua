@@ -1,7 +1,7 @@
 -- fixed_window: n per window. A window opens at the first take, or with align=clock at whole
 -- multiples of the period since the epoch (UTC). It ends one period later; src/42_calendar.lua
 -- describes the periods of the calendar. Times are in whole milliseconds. The function probe opens
--- the windows of most calls, and the function open those of states.
+-- the windows of most calls, and the function read those of states.
 --
 -- State. The key expires at the end of the window.
 --   one rate:        "400" and the count in 16 digits; the window's end is the expiry
@@ -66,10 +66,14 @@ local function parse(text)
   return numbers.parse_digits(count), numbers.parse_digits(ending)
 end
 
--- open sets the fields count and left of a state. left is the time in ms until the window ends. If
--- the window has ended, or would end too late, open begins a new one.
-local function open(state, count, ending, now, cost)
-  local rate = state.rate
+-- read sets the fields count and left of a state. left is the time in ms until the window ends. If
+-- the window has ended, or would end too late, read opens a new one.
+local function read(state, text, now, cost)
+  local rate, count, ending = state.rate, 0, 0
+  if text ~= '' then
+    count, ending = parse(text)
+    if not count or not ending then return false end
+  end
   state.now = (now - now % 1000) / 1000
   state.left = ending - state.now
   if state.left <= 0 then
@@ -78,15 +82,6 @@ local function open(state, count, ending, now, cost)
     count, state.left = math.min(count, states.most_spent(state, cost)), length(rate)
   end
   set(state, count)
-end
-
-local function read(state, text, now, cost)
-  local count, ending = 0, 0
-  if text ~= '' then
-    count, ending = parse(text)
-    if not count or not ending then return false end
-  end
-  open(state, count, ending, now, cost)
   return true
 end
 
@@ -132,16 +127,6 @@ local function waits(limit, cost, count, left)
   return count > 0 and left or 0, not cost and 0 or cost > limit.capacity and -1 or left
 end
 
-local function load(key, limit, at, cost, head)
-  local value = head or redis.pcall('GETRANGE', key, '0', '511')
-  if value == '' then return packed.form.load_empty(limit, at) end
-  local count = type(value) == 'string' and marked_count(value)
-  local expiry = count and redis.call('PEXPIRETIME', key) or -1
-  if expiry < 0 then return packed.form.load(key, limit, at, cost, value) end
-  open(states.new(at, limit.rate), count, expiry, clock.us(), cost)
-  return nil
-end
-
 local function write(key, _, at)
   local state = states.list[at]
   if state.count == 0 then return redis.call('DEL', key) end
@@ -160,9 +145,9 @@ algorithms.fixed_window = {
     from = calendar.from,
   },
   complete_rate = calendar.complete,
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   form = {
-    load = load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
+    load = packed.form.load, load_empty = packed.form.load_empty, load_found = packed.form.load_found, write = write, save = packed.form.save,
   },
   holds = marked_count,
   spent = function(key, from)

@@ -130,7 +130,7 @@ algorithms.token_bucket = {
   prefix = PREFIX,
   shape = '^%-?%d+:%d+$',
   options = { burst = numbers.positive_option },
-  probe = probe, commit = commit, waits = waits,
+  probe = probe, commit = commit, waits = waits, gives_back = true,
   spent = spent,
   charge = charge, refund = refund, spare = spare, reset = reset, wait = wait, read = read, save = save,
 }

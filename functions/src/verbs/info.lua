@@ -5,11 +5,15 @@
 --              "shadow_denied", { name, count, ... }
 --              "policy_calls", { { name, allowed, denied }, ... }; if the policy has a canary, its entry continues with
 --              the canary's share in thousandths and the canary's allowed and denied
+--              "class_calls", { { name, class, allowed, denied }, ... }
+--              "borrow_calls", { { name, guaranteed, borrowed, denied }, ... }
 --            With a limit:
 --              "limit", { for each key: { 1 if a shadow policy, else 0; for each rate: n, period in ms, capacity }, ... }
 --              "algorithms", { the name of the algorithm for each key, ... }
 --            With a policy that has a canary also:
 --              "canary_limit", "canary_algorithms"
+--            With a policy that has classes also:
+--              "classes", { name, percentage, ... }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -38,13 +42,19 @@ redis.register_function{
     local names = policies.names()
     local reply = { 'version', VERSION, 'contract', CONTRACT, 'build_id', BUILD_ID, 'policies', names }
     if not args[1] then
-      local calls, shadows = policies.counts(names)
-      reply[9], reply[10], reply[11], reply[12] = 'shadow_denied', shadows, 'policy_calls', calls
+      local calls, shadows, classes, borrows = policies.counts(names)
+      reply[9], reply[10], reply[11], reply[12], reply[13], reply[14] = 'shadow_denied', shadows, 'policy_calls', calls, 'class_calls', classes
+      reply[15], reply[16] = 'borrow_calls', borrows
     else
       local limit, err = limits.read(args[1]) -- and not limits.of: info remembers nothing
       if not limit then return err end
       add(reply, '', limit)
       if limit.canary then add(reply, 'canary_', limit.canary) end
+      local classes, list = (limit.limits or { limit })[1].classes, {}
+      for _, name in ipairs(type(classes) == 'table' and sorted_keys(classes) or {}) do
+        list[#list + 1], list[#list + 2] = name, classes[name]
+      end
+      if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
     end
     return reply
   end,

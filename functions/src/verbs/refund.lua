@@ -1,11 +1,11 @@
 -- ratelimit_refund gives units back to all keys. If one of them is blocked, it gives back nothing
 -- and allowed is 0. A key never gets more units than it needs to be full.
 --   KEYS   one for each limit, then one for ONCE
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [ONCE ttl_ms] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [BORROW [percent]] [PAID 1 | PAID 2] [ONCE ttl_ms] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local OPTIONS = { COST = true, ONCE = true, EACH = true }
+local OPTIONS = { COST = true, BORROW = true, PAID = true, ONCE = true, EACH = true }
 
 redis.register_function{
   function_name = 'ratelimit_refund', description = 'Gives cost back to the keys, never beyond full.',
@@ -17,7 +17,7 @@ redis.register_function{
     local request_key = request.ONCE
     local before = request_key and once.read(request_key)
     if before then return before end
-    local reply, gives_back = decisions.decide(keys, request, 'refund')
+    local reply, gives_back = (request.BORROW and borrowing or decisions).decide(keys, request, 'refund')
     if request_key and gives_back then once.keep(request_key, reply, request.ttl) end
     return reply
   end,

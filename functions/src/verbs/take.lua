@@ -1,11 +1,11 @@
 -- ratelimit_take decides whether a call is allowed, and charges its cost if every limit allows it.
 --   KEYS   one for each limit, then one for ONCE and one for TRACK, in the order of these options
---   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [ONCE ttl_ms] [TRACK] [EACH]
+--   ARGV   limit [limit ...] [COST c | COST c1 ... cn] [UPTO | FORCE] [FLOOR percent | CLASS name] [BORROW [percent]] [ONCE ttl_ms] [TRACK] [EACH]
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local one, LONGEST_KEY = decisions.one, requests.LONGEST_KEY
-local OPTIONS = { COST = true, UPTO = true, FORCE = true, ONCE = true, TRACK = true, EACH = true }
+local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
+local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
 local function decide_with_options(keys, request)
@@ -15,8 +15,15 @@ local function decide_with_options(keys, request)
   local err = usage_key and tracking.read(usage_key)
   if err then return err end
   local reply, charged, passes
-  if request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
-    reply = one(keys[1], limit, request.UPTO or cost, request.UPTO and 'UPTO' or request.FORCE and 'FORCE')
+  if request.BORROW then
+    reply, charged, passes = borrowing.decide(keys, request, 'charge')
+  elseif request.count == 1 and not (request.UPTO == 0 or request.EACH or request.groups) then
+    local option, calls = request.UPTO and 'UPTO' or request.FORCE and 'FORCE', request.calls_of and request.calls_of[1]
+    if request.floors or calls then
+      reply = above(keys[1], limit, request.UPTO or cost, option, request.floors and request.floors[1] or 0, calls or limit.calls)
+    else
+      reply = one(keys[1], limit, request.UPTO or cost, option)
+    end
     passes = reply[1] and reply[1] > 0
     charged = passes and cost > 0
   else
@@ -30,6 +37,17 @@ end
 
 local single = { limits = {}, costs = {}, count = 1 } -- the request of direct; reused by the next call
 
+-- floor_of returns the percentage of FLOOR or CLASS, and the counts of the call, or nil.
+local function floor_of(limit, option, text)
+  local floor, classes = nil, limit.classes
+  if option == 'FLOOR' then
+    floor, text = requests.percent(text), ''
+  elseif option == 'CLASS' then
+    floor = type(classes) == 'table' and classes[text]
+  end
+  return floor, limit.calls and floor and policies.calls(limit.side, text)
+end
+
 -- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
 -- for any other call.
 local function direct(keys, args, limit)
@@ -41,7 +59,17 @@ local function direct(keys, args, limit)
   if not limit.probe or not cost then
     return nil
   elseif number == 1 then
-    if not option or more == 0 and (option == 'FORCE' or option == 'UPTO' and cost > 0) then return one(keys[1], limit, cost, option) end
+    local floor, calls = limit.floor, limit.calls
+    if more == 1 then
+      floor, calls = floor_of(limit, option, args[at + 1])
+      if not floor then return nil end
+      option = nil
+    elseif option and (more > 0 or floor and option == 'FORCE' or option ~= 'FORCE' and (option ~= 'UPTO' or cost == 0)) then
+      return nil
+    end
+    if not floor then return one(keys[1], limit, cost, option) end
+    return above(keys[1], limit, cost, option, floor, calls)
+  elseif limit.floor then
     return nil
   end
   local ttl = more == 1 and option == 'ONCE' and numbers.parse_positive(args[at + 1])
@@ -56,7 +84,7 @@ redis.register_function{
     clock.now = nil
     local limit = limits.known[args[1]]
     if limit then
-      if #args == 1 and #keys == 1 and limit.probe and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
+      if #args == 1 and #keys == 1 and limit.plain and #keys[1] <= LONGEST_KEY then return one(keys[1], limit, 1) end
       local reply = direct(keys, args, limit)
       if reply then return reply end
     end

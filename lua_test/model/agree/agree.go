@@ -61,13 +61,13 @@ func Repeat(t *testing.T, wanted int, databases ...Server) {
 // calls leave every key unchanged.
 func Run(steps []generate.Step, databases ...Server) error {
 	r := &run{now: generate.StartUS}
-	counts := map[model.Side]model.Counts{} // summed over all databases
+	sum := model.New(r.now) // its counts are summed over all databases
 	for _, server := range databases {
 		if _, err := server.Do(append([]string{"DEL"}, keys...)...); err != nil {
 			return err
 		}
 		m := model.New(r.now)
-		m.Calls = counts
+		m.Calls, m.ClassCalls, m.BorrowCalls = sum.Calls, sum.ClassCalls, sum.BorrowCalls
 		r.databases = append(r.databases, database{server, m})
 	}
 	r.database = r.databases[0]
@@ -84,36 +84,67 @@ func Run(steps []generate.Step, databases ...Server) error {
 		}
 	}
 	after, err := r.calls()
-	for side, count := range after {
-		count.Allowed -= before[side].Allowed
-		count.Denied -= before[side].Denied
-		if count != counts[side] {
-			return fmt.Errorf("%+v: %+v by ratelimit_info, %+v by the model\n%s", side, count, counts[side], r.transcript.String())
+	for of, got := range after {
+		for i := range got {
+			got[i] -= before[of][i]
+		}
+		if want := counted(sum, of); got != want {
+			return fmt.Errorf("%+v: %d by ratelimit_info, %d by the model\n%s", of, got, want, r.transcript.String())
 		}
 	}
 	return err
 }
 
-// calls returns the counts that ratelimit_info reports for each policy and canary.
-func (r *run) calls() (map[model.Side]model.Counts, error) {
+// counts holds the numbers of a policy, a canary or a class: allowed and denied, or for BORROW
+// guaranteed, borrowed and denied.
+type counts [3]int64
+
+// counted returns the counts of the model. of is a model.Side, a model.Class, or the name of a policy
+// with a guarantee and a pool.
+func counted(m *model.Model, of any) counts {
+	switch of := of.(type) {
+	case model.Side:
+		return counts{m.Calls[of].Allowed, m.Calls[of].Denied}
+	case model.Class:
+		return counts{m.ClassCalls[of].Allowed, m.ClassCalls[of].Denied}
+	}
+	b := m.BorrowCalls[of.(string)]
+	return counts{b.Guaranteed, b.Borrowed, b.Denied}
+}
+
+// calls returns the counts that ratelimit_info reports, by what counted takes.
+func (r *run) calls() (map[any]counts, error) {
 	info, err := r.server.Do("FCALL_RO", "ratelimit_info", "0")
 	if err != nil {
 		return nil, err
 	}
-	list, _ := respmap.Of(info)["policy_calls"].([]any)
-	if len(list) == 0 {
-		return nil, fmt.Errorf("ratelimit_info returns no policy_calls: %v", info)
+	all, fields := map[any]counts{}, respmap.Of(info)
+	names := []string{"policy_calls"}
+	if generate.Shares {
+		names = append(names, "class_calls", "borrow_calls")
 	}
-	counts := map[model.Side]model.Counts{}
-	for _, entry := range list {
-		fields := entry.([]any)
-		name := fields[0].(string)
-		counts[model.Side{Policy: name}] = model.Counts{Allowed: fields[1].(int64), Denied: fields[2].(int64)}
-		if len(fields) > 3 {
-			counts[model.Side{Policy: name, Canary: true}] = model.Counts{Allowed: fields[4].(int64), Denied: fields[5].(int64)}
+	for _, name := range names {
+		list, _ := fields[name].([]any)
+		if len(list) == 0 {
+			return nil, fmt.Errorf("ratelimit_info returns no %s: %v", name, info)
+		}
+		for _, entry := range list {
+			f := entry.([]any)
+			of, n := f[0].(string), func(i int) int64 { return f[i].(int64) }
+			switch {
+			case name == "class_calls":
+				all[model.Class{Policy: of, Class: f[1].(string)}] = counts{n(2), n(3)}
+			case name == "borrow_calls":
+				all[of] = counts{n(1), n(2), n(3)}
+			case len(f) > 3:
+				all[model.Side{Policy: of, Canary: true}] = counts{n(4), n(5)}
+				fallthrough
+			default:
+				all[model.Side{Policy: of}] = counts{n(1), n(2)}
+			}
 		}
 	}
-	return counts, nil
+	return all, nil
 }
 
 // database is one of the server's databases, together with a model of its content.
@@ -226,7 +257,7 @@ func (r *run) repeats(c model.Call) bool {
 // peek returns the reply to a peek with the arguments of the take c, and checks that the peek
 // changes nothing.
 func (r *run) peek(c model.Call, before []any) (string, error) {
-	p := model.Call{Verb: model.Peek, Keys: c.Keys, Limits: c.Limits, Costs: c.Costs, Upto: c.Upto, Each: c.Each}
+	p := c.Peeks()
 	got, err := r.do(p)
 	if err != nil {
 		return "", err

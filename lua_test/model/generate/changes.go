@@ -31,6 +31,9 @@ func Changes() *rapid.Generator[[]Step] {
 			if len(c.Costs) == 1 && c.Verb == model.Take {
 				c.Upto = !c.Force && pick(t, false, false, true)
 			}
+			if Shares && c.Verb == model.Take && !c.Force && pick(t, false, false, true) {
+				c.Floor = percent(t)
+			}
 			return Step{Move: back(t, limits), Call: c}
 		})
 		return rapid.SliceOfN(step, 2, 12).Draw(t, "steps")

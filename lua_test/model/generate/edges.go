@@ -26,6 +26,9 @@ func Edges() *rapid.Generator[[]Step] {
 			just := justAbove(r)
 			c.Costs = []int64{min(model.MaxCount, max(0, pick(t, 1, b, b, b/2, 2*b, between(t, 1, b), just, just, just-r.N)))}
 			c.Force = c.Verb == model.Take && pick(t, false, true)
+			if Shares && c.Verb == model.Take && !c.Force && pick(t, false, true) {
+				c.Floor = percent(t)
+			}
 			us := pick(t, refill(r, 1), refill(r, b), refill(r, between(t, 1, b)), between(t, 1, 3*r.MS())*msUS)
 			return Step{Move: pick(t, Move{}, Move{}, Move{}, Move{AfterRetry, nudge(t)}, Move{US: us + nudge(t)}, Move{US: -us + nudge(t)}), Call: c}
 		})

@@ -21,7 +21,7 @@ func algorithms() []string {
 // limit draws a limit for take, or sometimes a policy.
 func limit(t *rapid.T) model.Policy {
 	if pick(t, false, false, true) {
-		return pick(t, policies...)
+		return pick(t, shared(policies, classed)...)
 	}
 	for tries := 1; ; tries++ {
 		l := model.Limit{Algorithm: pick(t, algorithms()...)}
@@ -44,7 +44,7 @@ func limit(t *rapid.T) model.Policy {
 
 func leaseLimit(t *rapid.T) model.Policy {
 	if pick(t, false, false, true) {
-		return pick(t, leasePolicies...)
+		return pick(t, shared(leasePolicies, leaseClassed)...)
 	}
 	n, period := pick(t, int64(1), 2, 3, 5, 5000, 5001), pick(t, "1ms", "7ms", "1s", "30s", "1h", "36500d")
 	return written(model.Limit{Algorithm: "concurrency", Rates: []model.Rate{{N: n, Period: period}}})
@@ -136,7 +136,7 @@ func Enforced() (functions.Build, error) { return library(false) }
 
 func library(shadows bool) (functions.Build, error) {
 	var all []functions.Policy
-	for _, p := range slices.Concat(policies, leasePolicies) {
+	for _, p := range slices.Concat(policies, leasePolicies, shared(nil, classed), shared(nil, leaseClassed), shared(nil, lending)) {
 		named := functions.Policy{Name: p.Name, Shadow: p.Shadow && shadows, Track: p.Track}
 		for i, l := range p.Limits {
 			named.Limits = append(named.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: l.String()})
@@ -147,6 +147,7 @@ func library(shadows bool) (functions.Build, error) {
 				named.Canary.Limits = append(named.Canary.Limits, l.String())
 			}
 		}
+		Share(&named, p)
 		all = append(all, named)
 	}
 	return functions.New(functions.WithPolicies(all...))

@@ -98,6 +98,9 @@ func (p pool) call(t *rapid.T) model.Call {
 		c.Keys = keys(t, leaseKeys, 1, 1)
 		c.Limits = []model.Policy{pick(t, p.leases...)}
 		c.Lease = pick(t, leaseIDs...)
+		if c.Verb == model.Acquire {
+			leave(t, &c)
+		}
 	case model.Usage:
 		c.Keys = keys(t, usageKeys, 1, 1)
 	}
@@ -106,12 +109,35 @@ func (p pool) call(t *rapid.T) model.Call {
 
 // decision fills in the remaining fields of a take, peek or refund.
 func (p pool) decision(t *rapid.T, c *model.Call) {
+	if Shares && pick(t, false, false, false, false, true) {
+		p.lend(t, c)
+	} else {
+		p.plain(t, c)
+	}
+	if c.Verb == model.Peek {
+		return
+	}
+	if pick(t, false, false, false, false, true) {
+		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
+		c.OnceKey = keys(t, onceKeys, 1, 1)[0]
+	}
+	if c.Verb == model.Refund {
+		return
+	}
+	c.Force = !c.Upto && c.Floor == nil && c.Class == "" && !c.Borrow && pick(t, false, false, false, true)
+	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
+	if c.Track || slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Track }) {
+		c.Usage = keys(t, usageKeys, 1, 1)[0]
+	}
+}
+
+// plain draws the limits, costs, UPTO, EACH, FLOOR and CLASS of a take, peek or refund.
+func (p pool) plain(t *rapid.T, c *model.Call) {
 	most := pick(t, 1, 1, 1, 2, 3) // maximum number of keys
 	var limits []model.Limit
-	tracks := false
 	for len(limits) < most {
 		policy := pick(t, p.limits...)
-		c.Limits, limits, tracks = append(c.Limits, policy), append(limits, policy.Limits...), tracks || policy.Track
+		c.Limits, limits = append(c.Limits, policy), append(limits, policy.Limits...)
 	}
 	c.Keys = keys(t, limiterKeys, len(limits), len(limits))
 	switch pick(t, "none", "one", "each") {
@@ -126,23 +152,11 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	if c.Verb != model.Refund && len(c.Costs) < 2 {
 		c.Upto = pick(t, false, false, true)
 	}
-	if c.Verb == model.Peek {
-		if pick(t, false, true) {
-			c.Grow = &model.Grow{}
-		}
-		return
+	if c.Verb != model.Refund {
+		leave(t, c)
 	}
-	if pick(t, false, false, false, false, true) {
-		c.OnceMS = pick(t, 1, 1000, 60000, between(t, 1, 100000))
-		c.OnceKey = keys(t, onceKeys, 1, 1)[0]
-	}
-	if c.Verb == model.Refund {
-		return
-	}
-	c.Force = !c.Upto && pick(t, false, false, false, true)
-	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
-	if c.Track || tracks {
-		c.Usage = keys(t, usageKeys, 1, 1)[0]
+	if c.Verb == model.Peek && pick(t, false, true) {
+		c.Grow = &model.Grow{}
 	}
 }
 
