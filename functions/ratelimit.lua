@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '330784b2866d'
+local BUILD_ID = '89cb0e5587dd'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2403,7 +2403,7 @@ end
 --@ src/75_leases.lua
 do
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
-local OVERRIDE, GROWN = '^override:(%d+):(%d+):(%d+)(.*)$', '^:(%d+):(%d+):(%d+)$'
+local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992'
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000
@@ -2414,13 +2414,10 @@ local LONGEST_ID = 256
 local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' }
 
 local function read_override(member)
-  local ends, n, lease, more = string.match(member, OVERRIDE)
+  local ends, n, lease = string.match(member, OVERRIDE)
   ends = numbers.parse_digits(ends)
   local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
-  local blocked, length, forgotten = string.match(more or '', GROWN)
-  if not limit or more ~= '' and not blocked then return nil end
-  local grown = blocked and states.grown(clock.ms(), blocked + 0, length + 0, forgotten + 0)
-  return { member = member, ends = ends, limit = limit, grown = grown, void = blocked and not grown, stays = math.max(ends, forgotten or 0) }
+  return limit and { member = member, ends = ends, limit = limit }
 end
 
 function leases.last(key, from, override)
@@ -2459,25 +2456,21 @@ function leases.content(key)
   local last, _, override = leases.last(key, '-2')
   local err = last and leases.check(key)
   if err or not last then return err end
-  local ends, void = leases.blocked_until(key), override and override.void
-  local held = ends < now or override and override.stays >= now or redis.call('ZCOUNT', key, now, LAST) > 1
-  return {
-    leases = true, held = held, blocked = void and 0 or math.max(0, ends - now), ends = void and 0 or nil, grown = override and override.grown,
-    override = override and override.ends > 0 and override or nil, use = false, from = 0, expiry = 0, left = -1,
-  }
+  local ends = leases.blocked_until(key)
+  local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
 end
 
-function leases.put(key, content, blocked, override, grown)
+function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
   local last = leases.last(key, '-1') or 0
-  if override or grown then
-    local limit, ends = override and override.limit or { capacity = 1, lease = 1 }, override and override.ends or 0
-    local more = grown and string.format(':%d:%d:%d', grown.ends, grown.length, grown.forgotten) or ''
-    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', ends, limit.capacity, limit.lease) .. more)
-    last = math.max(last, ends, grown and grown.forgotten or 0)
+  if override then
+    local limit = override.limit
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+    last = math.max(last, override.ends)
   end
   redis.call('PEXPIREAT', key, last)
 end
@@ -2490,8 +2483,8 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.use or found.left >= 0 then return before end
-  set.blocked, set.string = found.blocked, found
+  if not found or found.use or found.left >= 0 or found.grown then return before end
+  set.blocked, set.string = found.blocked, true
   return nil
 end
 
@@ -2619,11 +2612,11 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
-  if override and override.stays <= now then
+  if override and override.ends <= now then
     redis.call('ZREM', key, override.member)
     set.override = nil
   elseif override then
-    stays = math.max(stays, override.stays - now)
+    stays = math.max(stays, override.ends - now)
   end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
@@ -2633,11 +2626,7 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then
-        local grown = set.string.grown
-        leases.put(key, set.string, 0, nil, grown)
-        stays = grown and grown.forgotten - now or stays
-      end
+      if set.string then redis.call('DEL', key) end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -2662,7 +2651,7 @@ local function grant(key, limit, id, renews, percent)
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
-  elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
+  elseif set.blocked > 0 and not renews then
     return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
@@ -2681,7 +2670,7 @@ local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
   local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
-  local stays = override and override.stays > before and override.stays or before
+  local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last or stays > set.now then
@@ -2829,9 +2818,9 @@ end
 function contents.put(key, content, blocked, override, grown)
   if not blocked then grown = content.grown end
   blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
-  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
+  local is_set, inner, parts, expiry = content.leases and not grown, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
-  if is_set then return leases.put(key, content, blocked, override, grown) end
+  if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
     states.copy(parts, key, inner.from, content.size - 1)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
@@ -3668,7 +3657,8 @@ redis.register_function{
     end
     if err then return err end
     for i, key in ipairs(keys) do
-      if list[i].use then return states.in_use(key, list[i].use) end
+      local held = list[i].use or forget and list[i].held and 'leases or an override for them, which take no GROW'
+      if held then return states.in_use(key, held) end
     end
     local now, reply = clock.ms(), { 0 }
     local changed = contents.change(keys, list, nil, function(key, content)
@@ -3748,7 +3738,7 @@ redis.register_function{
     for i, key in ipairs(keys) do
       local content = list[i]
       local held = content.use or content.held and not limit.lease and 'leases or an override for them'
-        or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
+        or limit.lease and not content.leases and (content.left >= 0 and 'the state of a limit or an override for one' or content.grown and 'a block with GROW')
       if held then return states.in_use(key, held) end
     end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
@@ -3781,8 +3771,7 @@ redis.register_function{
     if not request.GROW or reply.err then return reply end
     reply = { unpack(reply) }
     for i, key in ipairs(keys) do
-      local found, _, set = states.look(key)
-      local grown = (found or set or list).grown
+      local grown = (states.look(key) or list).grown
       list[i] = { grown and grown.length or 0, grown and grown.forgotten - clock.ms() or 0 }
     end
     reply[#reply + 1], reply[#reply + 2] = 'grow', list

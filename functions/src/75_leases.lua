@@ -14,9 +14,7 @@
 --
 -- An override (see src/72_overrides.lua) is the member "override:<end, ms>:<n>:<lease, ms>". Its
 -- score, numbers.MOST, is above those of all other members, so that reading the last member finds
--- it. What GROW remembers of a block follows in the same member: ":<end>:<length>:<forgotten>". Without an
--- override, its end is then 0. The key expires when the last lease, the block, the override and the memory
--- have ended.
+-- it. The key expires when the last lease, the block and the override have ended.
 --
 -- A new n takes effect at once, but a lower n ends no existing lease. A new lease time takes effect
 -- at the next acquire or renew. Each lease has its own length, the time for which it was
@@ -27,7 +25,7 @@
 -- it lasts as long as its holder was told, even if the reply to a later renewal is lost.
 
 local MEMBER, BLOCK, LENGTH, GIVEN = 'lease:', 'blocked', 'length', 'given:'
-local OVERRIDE, GROWN = '^override:(%d+):(%d+):(%d+)(.*)$', '^:(%d+):(%d+):(%d+)$'
+local OVERRIDE = '^override:(%d+):(%d+):(%d+)$'
 local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
@@ -37,16 +35,12 @@ local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 memb
 local LONGEST_ID = 256 -- bytes
 local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' } -- what may follow the lease ID of acquire
 
--- read_override returns the override in a member, or nil. Its field grown is what GROW remembers, stays is
--- when both have ended, and void whether the set's block does not count, as states.grown decides.
+-- read_override returns the override in a member, or nil.
 local function read_override(member)
-  local ends, n, lease, more = string.match(member, OVERRIDE)
+  local ends, n, lease = string.match(member, OVERRIDE)
   ends = numbers.parse_digits(ends)
   local limit = ends and leases.limit(string.format('concurrency %s lease=%sms', n, lease))
-  local blocked, length, forgotten = string.match(more or '', GROWN)
-  if not limit or more ~= '' and not blocked then return nil end
-  local grown = blocked and states.grown(clock.ms(), blocked + 0, length + 0, forgotten + 0)
-  return { member = member, ends = ends, limit = limit, grown = grown, void = blocked and not grown, stays = math.max(ends, forgotten or 0) }
+  return limit and { member = member, ends = ends, limit = limit }
 end
 
 -- last reads the last members of a set of leases. It returns three values:
@@ -99,27 +93,23 @@ function leases.content(key)
   local last, _, override = leases.last(key, '-2')
   local err = last and leases.check(key)
   if err or not last then return err end
-  local ends, void = leases.blocked_until(key), override and override.void
-  local held = ends < now or override and override.stays >= now or redis.call('ZCOUNT', key, now, LAST) > 1
-  return {
-    leases = true, held = held, blocked = void and 0 or math.max(0, ends - now), ends = void and 0 or nil, grown = override and override.grown,
-    override = override and override.ends > 0 and override or nil, use = false, from = 0, expiry = 0, left = -1,
-  }
+  local ends = leases.blocked_until(key)
+  local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
--- key expires when the last of its leases, block, override and memory ends.
-function leases.put(key, content, blocked, override, grown)
+-- key expires when the last of its leases, block and override ends.
+function leases.put(key, content, blocked, override)
   if not content.leases then redis.call('DEL', key) end
   local _, _, old = leases.last(key, '-1')
   redis.call('ZREM', key, BLOCK, old and old.member or BLOCK)
   if blocked > 0 then redis.call('ZADD', key, blocked, BLOCK) end
   local last = leases.last(key, '-1') or 0
-  if override or grown then
-    local limit, ends = override and override.limit or { capacity = 1, lease = 1 }, override and override.ends or 0
-    local more = grown and string.format(':%d:%d:%d', grown.ends, grown.length, grown.forgotten) or ''
-    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', ends, limit.capacity, limit.lease) .. more)
-    last = math.max(last, ends, grown and grown.forgotten or 0)
+  if override then
+    local limit = override.limit
+    redis.call('ZADD', key, numbers.MOST, string.format('override:%d:%d:%d', override.ends, limit.capacity, limit.lease))
+    last = math.max(last, override.ends)
   end
   redis.call('PEXPIREAT', key, last)
 end
@@ -129,7 +119,7 @@ end
 --   last     when the last lease or the block ends, whichever is later; 0 if there is neither
 --   before   the score of the member before that lease or block, for release
 --   override the override, which may have ended, or nil
---   string   what states.look returns if the key is a string with a block and no state, otherwise false
+--   string   whether the key is a string with a block and no state
 --   blocked  ms for which the key is blocked, 0 if it is not
 --   lapses   when the lease with this ID expires, 0 if there is none
 --   same     whether the set records one length for all leases, and it is this limit's lease time
@@ -147,8 +137,8 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.use or found.left >= 0 then return before end
-  set.blocked, set.string = found.blocked, found
+  if not found or found.use or found.left >= 0 or found.grown then return before end
+  set.blocked, set.string = found.blocked, true
   return nil
 end
 
@@ -299,11 +289,11 @@ end
 local function keep(key, limit, id, others)
   local now, lease, member, override = set.now, limit.lease, MEMBER .. id, set.override
   local reset, lapses, stays = lease, numbers.argument(now + lease), set.blocked
-  if override and override.stays <= now then
+  if override and override.ends <= now then
     redis.call('ZREM', key, override.member)
     set.override = nil
   elseif override then
-    stays = math.max(stays, override.stays - now)
+    stays = math.max(stays, override.ends - now)
   end
   if set.overlong > 0 then cut(key) end
   if others > 0 and set.length ~= lease then
@@ -313,11 +303,7 @@ local function keep(key, limit, id, others)
     reset = math.ceil(last_lease(key)) - now
   else
     if set.last == 0 then
-      if set.string then
-        local grown = set.string.grown
-        leases.put(key, set.string, 0, nil, grown)
-        stays = grown and grown.forgotten - now or stays
-      end
+      if set.string then redis.call('DEL', key) end
     elseif not set.same then
       redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     elseif redis.call('ZCARD', key) > set.live + 1 then
@@ -345,7 +331,7 @@ local function grant(key, limit, id, renews, percent)
     return err
   elseif set.lapses > set.now then
     return keep(key, extended(key, limit, id), id, count(key, limit) - 1)
-  elseif set.blocked > 0 and not renews and not (set.override and set.override.void) then
+  elseif set.blocked > 0 and not renews then
     return answer(0, limit.capacity, 0, set.kept < limit.capacity and set.blocked or -1, set.blocked, 0)
   end
   local all, counted = count(key, limit)
@@ -365,7 +351,7 @@ local function release(key, _, id)
   local err = look(key, '-2')
   if err or set.last == 0 then return err or 0 end
   local lapses, before, override = tonumber(redis.call('ZSCORE', key, MEMBER .. id) or 0), set.before, set.override
-  local stays = override and override.stays > before and override.stays or before
+  local stays = override and override.ends > before and override.ends or before
   if lapses <= set.now then
     return 0
   elseif lapses < set.last or stays > set.now then

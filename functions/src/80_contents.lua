@@ -73,9 +73,9 @@ end
 function contents.put(key, content, blocked, override, grown)
   if not blocked then grown = content.grown end
   blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
-  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
+  local is_set, inner, parts, expiry = content.leases and not grown, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
-  if is_set then return leases.put(key, content, blocked, override, grown) end
+  if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
     states.copy(parts, key, inner.from, content.size - 1)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry

@@ -144,16 +144,8 @@ func (m *Model) blocked(key string) int64 {
 func (m *Model) put(key string, holds any, until int64) {
 	e := entry{until: until, holds: holds}
 	old := m.keys[key]
-	_, isSet := holds.(leases)
-	_, wasSet := old.holds.(leases)
-	if m.blocked(key) > 0 || old.remembers(m.ms()) && !isSet {
-		e.blocked = old.blocked
-	}
-	if old.remembers(m.ms()) || wasSet && old.forgotten > m.ms() {
-		e.length, e.ended, e.forgotten = old.length, old.ended, old.forgotten
-		if wasSet && old.blocked > m.ms() {
-			e.blocked = old.blocked // not in effect if the clock was set back, but still stored
-		}
+	if m.blocked(key) > 0 || old.remembers(m.ms()) {
+		e.blocked, e.length, e.ended, e.forgotten = old.blocked, old.length, old.ended, old.forgotten
 	}
 	if was := m.keys[key].override; was.ends > m.ms() {
 		e.override = was
@@ -240,6 +232,9 @@ func (m *Model) block(c Call) (any, string) {
 	for _, key := range c.Keys {
 		switch m.content(key).(type) {
 		case reply, *usage:
+			return nil, "BADSTATE"
+		}
+		if forLeases, _ := m.isFor(key); c.Grow != nil && forLeases {
 			return nil, "BADSTATE"
 		}
 	}

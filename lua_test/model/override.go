@@ -27,12 +27,10 @@ func (m *Model) isFor(key string) (forLeases, forState bool) {
 	case limiter:
 		forState = true
 	}
-	_, held := m.keys[key].holds.(leases)
-	o := m.keys[key].override
-	if (held || o.ends > 0 && o.limit.algorithm().Leases) && m.keys[key].forgotten >= m.ms() {
-		forLeases = true // GROW remembers a block of a set in which all else has ended
+	if m.keys[key].remembers(m.ms()) {
+		forState = true
 	}
-	if o.ends > 0 && o.ends >= m.ms() {
+	if o := m.keys[key].override; o.ends > 0 && o.ends >= m.ms() {
 		forLeases, forState = o.limit.algorithm().Leases, !o.limit.algorithm().Leases
 	}
 	return forLeases, forState

@@ -25,7 +25,8 @@ redis.register_function{
     end
     if err then return err end
     for i, key in ipairs(keys) do
-      if list[i].use then return states.in_use(key, list[i].use) end
+      local held = list[i].use or forget and list[i].held and 'leases or an override for them, which take no GROW'
+      if held then return states.in_use(key, held) end
     end
     local now, reply = clock.ms(), { 0 }
     local changed = contents.change(keys, list, nil, function(key, content)

@@ -19,8 +19,7 @@ redis.register_function{
     if not request.GROW or reply.err then return reply end
     reply = { unpack(reply) } -- other calls share the table
     for i, key in ipairs(keys) do
-      local found, _, set = states.look(key)
-      local grown = (found or set or list).grown
+      local grown = (states.look(key) or list).grown
       list[i] = { grown and grown.length or 0, grown and grown.forgotten - clock.ms() or 0 }
     end
     reply[#reply + 1], reply[#reply + 2] = 'grow', list
