@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '89cb0e5587dd'
+local BUILD_ID = 'ca6ddda4a66f'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2083,7 +2083,8 @@ local function decide(keys, request, verb, peeks)
   if err then return err end
   local index, ms = block(request)
   local allowed, from, denies_pool, denies_guarantee = 0, POOL + 1, false, false
-  local guaranteed, spare, lent = left(request)
+  local guaranteed, spare, lent
+  if not index then guaranteed, spare, lent = left(request) end
   if index then
     if not refunds and cost > most(request) then ms = -1 end
   elseif refunds then
@@ -2110,10 +2111,12 @@ local function decide(keys, request, verb, peeks)
   end
   err = err or load_again(keys, request, from)
   if err then return err end
-  guaranteed, spare, lent = left(request)
-  local blocked = block(request)
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
-  local remaining = blocked and 0 or math.max(math.min(guaranteed, spare), lent)
+  local remaining = 0
+  if not block(request) then
+    guaranteed, spare, lent = left(request)
+    remaining = math.max(math.min(guaranteed, spare), lent)
+  end
   local calls = request.limits[GUARANTEE].calls
   if calls and not peeks and not refunds then
     policies.count(calls, allowed)

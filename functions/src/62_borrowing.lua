@@ -46,7 +46,7 @@ local function most_debt(rate)
 end
 
 -- left returns how many units the guarantee has, how many a guaranteed call may charge to the pool, and how many the pool has
--- for borrowers.
+-- for borrowers. No key may be blocked: its states have no units.
 local function left(request)
   local guaranteed, spare, lent = numbers.MOST, numbers.MOST, numbers.MOST
   local first, last = position(request, POOL)
@@ -161,7 +161,8 @@ local function decide(keys, request, verb, peeks)
   if err then return err end
   local index, ms = block(request)
   local allowed, from, denies_pool, denies_guarantee = 0, POOL + 1, false, false -- the keys from `from` on are changed
-  local guaranteed, spare, lent = left(request)
+  local guaranteed, spare, lent
+  if not index then guaranteed, spare, lent = left(request) end
   if index then
     if not refunds and cost > most(request) then ms = -1 end
   elseif refunds then
@@ -188,10 +189,12 @@ local function decide(keys, request, verb, peeks)
   end
   err = err or load_again(keys, request, from)
   if err then return err end
-  guaranteed, spare, lent = left(request)
-  local blocked = block(request)
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
-  local remaining = blocked and 0 or math.max(math.min(guaranteed, spare), lent)
+  local remaining = 0
+  if not block(request) then
+    guaranteed, spare, lent = left(request)
+    remaining = math.max(math.min(guaranteed, spare), lent)
+  end
   local calls = request.limits[GUARANTEE].calls
   if calls and not peeks and not refunds then
     policies.count(calls, allowed)
