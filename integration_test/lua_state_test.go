@@ -65,7 +65,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		})
 		empty := luaMemory(t, c)
 		loadLibrary(ctx, t, b)
-		falls(t, c, empty+320<<10)
+		falls(t, c, empty+400<<10)
 		for i := 0; i < 1000; i += 100 {
 			must[[]redis.Cmder](t)(c.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for n := i; n < i+100; n++ {
@@ -76,7 +76,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 				return nil
 			}))
 		}
-		falls(t, c, empty+340<<10)
+		falls(t, c, empty+420<<10)
 
 		// A call with a million limits is rejected.
 		args := make([]any, 1_000_000)
@@ -86,7 +86,7 @@ func TestLuaStateStaysSmall(t *testing.T) {
 		if err := c.FCall(ctx, "ratelimit_take", []string{"state:0"}, args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "RATELIMIT ") {
 			t.Fatalf("a million limits: %v", err)
 		}
-		falls(t, c, empty+340<<10)
+		falls(t, c, empty+420<<10)
 
 		// The number of cached limits is bounded, even for limits with many rates.
 		for _, rates := range []int{1, 16} {
