@@ -24,9 +24,22 @@ func (st *step) request() client.Request {
 	return req
 }
 
-// share sets the FLOOR, CLASS, BORROW and PAID of a request.
+// share sets the FLOOR, CLASS, BORROW and PAID of a request. The costs of a refund say who paid.
 func (st *step) share(req *client.Request) {
-	// TODO: set them from st.floor, class, borrow and paid once client.Request has such fields.
+	if st.floor != nil {
+		req.Floor = int(*st.floor)
+	}
+	req.Class, req.Borrow = st.class, st.lends()
+	if st.verb == "refund" && req.Borrow && !st.bad {
+		cost := int64(1)
+		if len(st.costs) > 0 {
+			cost = st.costs[0]
+		}
+		req.Costs = []int64{cost, cost}
+		if st.paid == 2 {
+			req.Costs[0] = 0
+		}
+	}
 }
 
 func tracks(texts []string) bool {
