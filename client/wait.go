@@ -194,6 +194,8 @@ func (w *waits) limitedTake(req *Request, index int, wait time.Duration, cause e
 		} else {
 			text += fmt.Sprintf("ask again with the OnceKey %q, which is charged once", req.OnceKey)
 		}
+	case wait == Never && (req.Class != "" || req.Floor > 0):
+		text = units + " and what Class or Floor keeps free is more than the limit ever holds; ask for less at once, or keep less free"
 	case wait == Never:
 		text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
 	case wait > 0:

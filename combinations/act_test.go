@@ -42,6 +42,16 @@ func (st *step) share(req *client.Request) {
 	}
 }
 
+// leaseOf returns the lease of a step with this ID.
+func (st *step) leaseOf(c *client.Client, id string) *client.Lease {
+	l := c.Lease(st.keys[0], client.Limit(st.texts[0]), id)
+	l.Class = st.class
+	if st.floor != nil {
+		l.Floor = int(*st.floor)
+	}
+	return l
+}
+
 func tracks(texts []string) bool {
 	for _, text := range texts {
 		if policyOf(0, text).Track {
@@ -231,9 +241,9 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 			o.err = s.waits[st.client](ctx, req)
 		}
 	case "acquire":
-		o.res, o.err = c.Lease(st.keys[0], req.Limits[0], st.lease).Acquire(ctx)
+		o.res, o.err = st.leaseOf(c, st.lease).Acquire(ctx)
 	case "lease wait":
-		o.err = c.Lease(st.keys[0], req.Limits[0], "").Wait(ctx)
+		o.err = st.leaseOf(c, "").Wait(ctx)
 	}
 	o.at, o.ended = time.Since(began), time.Now()
 	return o
