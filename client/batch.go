@@ -27,8 +27,8 @@ import (
 // denial, or its error. They get these units in no particular order.
 //
 // The following calls never use a batch: calls with several keys, leaky_bucket (each unit has its
-// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, and a cost of 0 or above
-// n. Calls under a policy use no batch until the client has read the policy's limits, which happens
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, Class, Floor, Borrow, and
+// a cost of 0 or above n. Calls under a policy use no batch until the client has read the policy's limits, which happens
 // in the background. The client reads them again while the policy is in use, so it notices a
 // redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left.
 // Otherwise the call goes to a server, which charges all of it or nothing. Only calls with cost 1

@@ -13,7 +13,8 @@ import (
 // The units are 0 for a denied call, for a call that a [Fallback] decided, and for the keys of a
 // shadow policy that would have denied the call. With UpTo, a shadow policy may have charged fewer
 // units than the other limits. If an OnceKey repeats a reply, the units are those of the first call.
-// With Force, the units include those beyond the longest debt.
+// With Force, the units include those beyond the longest debt. With Borrow, those of the guarantee are
+// 0 if the pool alone paid.
 //
 // If a Fallback decided because a reply was lost, a server may have charged the units. The error is
 // then r.Err, which matches [ErrOutcomeUnknown]. If req is not valid, the error is
@@ -41,6 +42,9 @@ func (r Result) Charged(req Request) ([]int64, error) {
 		if req.UpTo {
 			units[i] = r.Taken
 		}
+	}
+	if req.Borrow && r.Index == 2 {
+		units[0] = 0
 	}
 	if r.Shadow == nil || r.Shadow.Allowed && r.Shadow.Taken == r.Taken {
 		return units, nil

@@ -111,7 +111,9 @@ func sameSlot(prefix, key string) (string, error) {
 // Settle corrects only what a server charged ([Result.Charged]). So it does nothing if the
 // estimate was denied, if a Fallback allowed the estimate, and for a shadow policy that would have denied it. If a
 // Fallback decided because the reply of the server was lost, nobody knows what was charged: Settle
-// corrects nothing, and returns an [ErrOutcomeUnknown]. ctx must not be done: to settle after a caller
+// corrects nothing, and returns an [ErrOutcomeUnknown]. With Borrow, units are given
+// back to who paid, and charged to the same keys; under a policy with a guarantee and a pool, Settle
+// can only give back. ctx must not be done: to settle after a caller
 // has hung up, pass context.WithoutCancel(ctx). A UsageKey counts an additional charge as one more
 // call. Concurrent calls to Settle on one Estimate run one after another.
 func (h *Estimate) Settle(ctx context.Context, actual ...int64) (Result, error) {

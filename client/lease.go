@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,11 @@ import (
 type Lease struct {
 	// ID identifies the lease among those of the key.
 	ID string
+
+	// Class and Floor are as in [Request], for Acquire: places that are kept free. Set them before the
+	// first call. A lease that is held is renewed whatever they are.
+	Class string
+	Floor int
 
 	client  *Client
 	keys    []string
@@ -69,8 +75,17 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 	return n == 1, err
 }
 
+func (l *Lease) shares() *Request { return &Request{Class: l.Class, Floor: l.Floor} }
+
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
 	defer l.client.observers.report(ctx, verb, time.Now(), []Limit{l.limit}, &res, &err)
 	call := call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}
+	if verb == "acquire" {
+		shares, _, err := l.shares().shares(verb)
+		if err != nil {
+			return Result{}, refused(verb, l.keys, err)
+		}
+		call.args = slices.Concat(l.args, shares)
+	}
 	return ask(ctx, l.client.server, &call, aDecision, func(reply any) (Result, bool) { return parseLease(reply, &Request{Keys: l.keys}) })
 }

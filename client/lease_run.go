@@ -40,8 +40,11 @@ func (l *Lease) Wait(ctx context.Context) error {
 	return err
 }
 
-// queue returns the name of the queue of callers that wait for a lease of this key and limit.
-func (l *Lease) queue() string { return nameOf("acquire", l.keys, []Limit{l.limit}) }
+// queue returns the name of the queue of callers that wait for a lease of this key and limit, with this
+// Class and Floor.
+func (l *Lease) queue() string {
+	return nameOf("acquire", l.keys, []Limit{l.limit}) + l.shares().sharing()
+}
 
 // Run runs f while it holds the lease, and returns the error from f. It acquires the lease, renews
 // it whenever a third of the time for which it is held (Result.Lease) has passed, and releases it

@@ -21,7 +21,9 @@ import (
 // at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
 // policies. A limit such as "0/m" allows nothing, as on a server. With Force, units that do not fit
-// become debt, at most one burst. A call that needs more than the share, but no more than the limit
+// become debt, at most one burst. Floor
+// and Class keep their percentage of the share free, rounded up; a class of which the client does not
+// know keeps nothing. With Borrow, only the share of the guarantee is admitted. A call that needs more than the share, but no more than the limit
 // itself, is denied with a RetryAfter of at least 1 s, because a server may be back by then.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
@@ -116,12 +118,15 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		bucket   *rate.Limiter
 		key      int
 		capacity int64 // of the whole limit
+		kept     int64 // tokens that Floor or Class keeps free
+		whole    int64 // units of the whole limit that Floor or Class keeps free
 	}
 	var charges []charge
 	for i, key := range known {
 		for at, r := range key.rates {
-			if !key.shadow {
-				charges = append(charges, charge{f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.local.share}), i, r.capacity})
+			if !key.shadow && !(req.Borrow && i > 0) {
+				b, percent := f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.local.share}), req.percent(key)
+				charges = append(charges, charge{b, i, r.capacity, kept(int64(b.Burst()), percent), kept(r.capacity, percent)})
 			}
 		}
 	}
@@ -129,14 +134,18 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		tokens, least := ch.bucket.TokensAt(now), req.cost(ch.key)
 		if req.UpTo {
 			least = min(1, req.Costs[0])
-			res.Taken = min(res.Taken, max(0, int64(tokens)))
+			res.Taken = min(res.Taken, max(0, int64(tokens)-ch.kept))
 		}
-		if tokens < float64(least) && !req.Force {
+		need := least + ch.kept
+		if least == 0 {
+			need = 0
+		}
+		if tokens < float64(need) && !req.Force {
 			wait := Never
 			switch {
-			case least <= int64(ch.bucket.Burst()):
-				wait = refill(ch.bucket, float64(least)-tokens)
-			case least <= ch.capacity: // more than the share ever holds, but a server can allow it
+			case need <= int64(ch.bucket.Burst()):
+				wait = refill(ch.bucket, float64(need)-tokens)
+			case least+ch.whole <= ch.capacity: // more than the share ever holds, but a server can allow it
 				wait = retryAfterOutage
 			}
 			res.deny(ch.bucket, ch.key, wait)
@@ -157,8 +166,8 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 			wait := refill(ch.bucket, 1-tokens)
 			res.RetryAfter, each[ch.key].RetryAfter = max(res.RetryAfter, wait), max(each[ch.key].RetryAfter, wait)
 		}
-		res.include(ch.bucket, ch.key, tokens)
-		each[ch.key].include(ch.bucket, ch.key, tokens)
+		res.include(ch.bucket, ch.key, tokens, ch.kept)
+		each[ch.key].include(ch.bucket, ch.key, tokens, ch.kept)
 	}
 	if len(charges) == 0 { // all keys are under shadow policies
 		res.Remaining = 0
@@ -204,11 +213,27 @@ func (res *Result) deny(bucket *rate.Limiter, key int, wait time.Duration) {
 	}
 }
 
-// include adds a bucket to res. tokens is the number of tokens in the bucket after the call. key is
-// the index of the bucket's key.
-func (res *Result) include(bucket *rate.Limiter, key int, tokens float64) {
+// percent returns the percentage that the request keeps free under a limit.
+func (r *Request) percent(key parsedKey) int {
+	switch {
+	case r.Force, r.Borrow:
+		return 0
+	case r.Floor > 0:
+		return r.Floor
+	}
+	return key.classes[cmp.Or(r.Class, "default")]
+}
+
+// kept returns percent of a capacity, rounded up.
+func kept(capacity int64, percent int) int64 {
+	return capacity/100*int64(percent) + (capacity%100*int64(percent)+99)/100
+}
+
+// include adds a bucket to res. tokens is the number of tokens in the bucket after the call, and kept of
+// them are kept free. key is the index of the bucket's key.
+func (res *Result) include(bucket *rate.Limiter, key int, tokens float64, kept int64) {
 	res.ResetAfter = max(res.ResetAfter, refill(bucket, float64(bucket.Burst())-tokens))
-	if left := max(0, int64(tokens)); left < res.Remaining {
+	if left := max(0, int64(tokens)-kept); left < res.Remaining {
 		res.Remaining = left
 		if res.Allowed {
 			res.Index, res.Limit = key+1, int64(bucket.Burst())

@@ -21,7 +21,8 @@ const longestDenial = time.Second
 // keys immediately. Changes by other processes take effect here within longest, as do a redeployed
 // policy, the end of an override, and a change to the server's clock.
 //
-// The memory applies to calls with one key, without Force, an OnceKey or a UsageKey. Decisions that
+// The memory applies to calls with one key, without Force, Class, Floor, Borrow, an OnceKey or a
+// UsageKey. Decisions that
 // involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
 // Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {

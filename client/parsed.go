@@ -49,7 +49,7 @@ func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 		case key.algorithm == limittext.Leases:
 			return nil, nil
 		}
-		key.shadow = policy.Shadow
+		key.shadow, key.classes = policy.Shadow, policy.Classes
 		keys = append(keys, key)
 	}
 	return keys, nil
@@ -88,7 +88,8 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report algorithms
 	rates     []parsedRate
-	canary    *parsedKey // the key's limit in the canary of the policy; nil if there is none
+	classes   map[string]int // percentages that classes keep free; nil if there are none
+	canary    *parsedKey     // the key's limit in the canary of the policy; nil if there is none
 }
 
 func (k parsedKey) batchable() bool {
@@ -253,6 +254,17 @@ func (p *parsedLimits) refillRate(ctx context.Context, limit Limit, node redis.U
 func parseLimit(reply any) ([]parsedKey, bool) {
 	fields := respmap.Of(reply)
 	keys, ok := parseKeys(fields["limit"], fields["algorithms"])
+	if classes, ok := fields["classes"].([]any); ok {
+		named := map[string]int{}
+		for i := 1; i < len(classes); i += 2 {
+			name, _ := classes[i-1].(string)
+			percent, _ := classes[i].(int64)
+			named[name] = int(min(max(percent, 0), 100))
+		}
+		for i := range keys {
+			keys[i].classes = named
+		}
+	}
 	canary, _ := parseKeys(fields["canary_limit"], fields["canary_algorithms"])
 	for i := range min(len(keys), len(canary)) {
 		keys[i].canary = &canary[i]

@@ -67,6 +67,32 @@ type Request struct {
 	// fits.
 	Force bool
 
+	// Class names the class of the caller, such as "batch", under policies with classes: each keeps the
+	// part of its limit free that it has for this class. A policy may have a class "default" for calls
+	// without Class, Floor and Force. Use Class with Take, Peek and Wait; [Lease] has its own. Batches
+	// and remembered denials never decide a call with Class, Floor or Borrow. If the library on the
+	// server is too old for one of these, the error is [ErrNotDeployed].
+	Class string
+
+	// Floor is the percentage of each limit's capacity, rounded up, that this call leaves to calls with
+	// a lower Floor, from 1 to 100. 0 leaves nothing. It does not lower the rate of gcra, token_bucket
+	// and leaky_bucket; other algorithms keep the part for the whole window. Use it in place of Class,
+	// with the same calls. With Force, there is no Floor and no Class. Refund ignores both.
+	Floor int
+
+	// Borrow says that the first of two limits is this caller's guarantee, and the second a pool that
+	// all callers share, each with one rate. A call within the guarantee charges both. Any other call
+	// charges the pool alone, if this leaves the percentage Floor of the pool. Result.Index is 1 if the
+	// guarantee decided, and 2 if the pool did. One cost applies to both keys. UpTo, Force, Each and
+	// Class cannot be used with Borrow.
+	//
+	// Set Borrow without Floor for a policy with a guarantee and a pool, too: otherwise
+	// [Result.Charged] does not know who paid, and a Refund is refused.
+	//
+	// For a Refund with Borrow, Costs has the units of the guarantee and of the pool, as
+	// Result.Charged returns them: the same number twice, or 0 and a number that was borrowed.
+	Borrow bool
+
 	// OnceKey, if not empty, is a key for one piece of work, such as "{user:42}:once:" followed by
 	// an id. If the call is allowed and charged, the server stores its reply in this key for
 	// OnceTTL. During that time, every other [Client.Take] with this OnceKey gets the same reply
@@ -144,11 +170,16 @@ func (r *Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
-		case "COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH", "GROW":
+		case "COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH", "FLOOR", "CLASS", "BORROW", "PAID", "GROW":
 			return nil, fmt.Errorf("BADLIMIT %q is the name of an option, not a limit; give one such as 100/m", string(limit))
 		}
 		args = append(args, string(limit))
 	}
+	shares, costs, err := r.shares(verb)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, shares...) // before all others, so older libraries reply with BADLIMIT "FLOOR"
 	switch {
 	case r.Grow && verb != "peek":
 		return nil, fmt.Errorf("BADARGS %s has no Grow; take it out of the request", verb)
@@ -158,9 +189,9 @@ func (r *Request) args(verb string) ([]any, error) {
 	if r.Each { // EACH is the first option, so older libraries reply with BADLIMIT "EACH"
 		args = append(args, "EACH")
 	}
-	if len(r.Costs) > 0 {
+	if len(costs) > 0 {
 		args = append(args, "COST")
-		for _, cost := range r.Costs {
+		for _, cost := range costs {
 			args = append(args, strconv.FormatInt(cost, 10))
 		}
 	}
@@ -199,6 +230,59 @@ func (r *Request) args(verb string) ([]any, error) {
 		args = append(args, "TRACK")
 	}
 	return args, nil
+}
+
+// shares returns the arguments for Class, Floor and Borrow, and the costs of the call.
+func (r *Request) shares(verb string) (args []any, costs []int64, err error) {
+	switch {
+	case r.Floor < 0 || r.Floor > 100:
+		return nil, nil, fmt.Errorf("BADARGS Floor is %d; give a percentage from 1 to 100, or 0 for none", r.Floor)
+	case r.Borrow:
+		return r.borrows(verb)
+	case verb == "refund" || r.Class == "" && r.Floor == 0:
+		return nil, r.Costs, nil
+	case r.Class != "" && r.Floor != 0:
+		return nil, nil, fmt.Errorf("BADARGS Class is %q and Floor is %d; a class stands for a percentage: set one", r.Class, r.Floor)
+	case r.Force && r.Class != "":
+		return nil, nil, fmt.Errorf("BADARGS Force is set and Class is %q; Force keeps nothing free: set one", r.Class)
+	case r.Force:
+		return nil, nil, fmt.Errorf("BADARGS Force is set and Floor is %d; Force keeps nothing free: set one", r.Floor)
+	case r.Class != "":
+		return []any{"CLASS", r.Class}, r.Costs, nil
+	}
+	return []any{"FLOOR", strconv.Itoa(r.Floor)}, r.Costs, nil
+}
+
+// borrows is shares for a request with Borrow. For a refund, the costs say who paid.
+func (r *Request) borrows(verb string) (args []any, costs []int64, err error) {
+	policy := len(r.Limits) == 1 && isPolicy(r.Limits[0])
+	switch {
+	case r.UpTo, r.Force, r.Each:
+		word := map[bool]string{r.Each: "Each", r.Force: "Force", r.UpTo: "UpTo"}[true]
+		return nil, nil, fmt.Errorf("BADARGS Borrow and %s are both set; a guarantee and a pool do not take it", word)
+	case r.Class != "":
+		return nil, nil, fmt.Errorf("BADARGS Borrow is set and Class is %q; a guarantee and a pool have no classes", r.Class)
+	case policy && r.Floor != 0:
+		return nil, nil, fmt.Errorf("BADARGS Borrow is set for the policy %q and Floor is %d; the policy has its own: leave Floor out", r.Limits[0], r.Floor)
+	case len(r.Keys) != 2 || !policy && (len(r.Limits) != 2 || r.policies() > 0):
+		return nil, nil, fmt.Errorf("BADARGS Borrow is set with %d keys and the limits %q; give a guarantee and a pool, or one policy that has both", len(r.Keys), r.Limits)
+	case verb != "refund" && len(r.Costs) > 1:
+		return nil, nil, fmt.Errorf("BADARGS Borrow is set with the costs %v; a guarantee and a pool are charged the same: give one", r.Costs)
+	}
+	if !policy {
+		args = []any{"BORROW", strconv.Itoa(r.Floor)}
+	}
+	if verb != "refund" {
+		return args, r.Costs, nil
+	}
+	if len(r.Costs) != 2 || r.Costs[0] != r.Costs[1] && r.Costs[0] != 0 {
+		return nil, nil, fmt.Errorf("BADARGS a Refund with Borrow has the costs %v; give those that Result.Charged returns: a number twice, or 0 and what was borrowed", r.Costs)
+	}
+	paid := "1"
+	if r.Costs[0] != r.Costs[1] {
+		paid = "2"
+	}
+	return append(args, "PAID", paid), r.Costs[1:], nil
 }
 
 // check checks the keys, the limits except their syntax, and the costs.

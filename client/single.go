@@ -3,7 +3,7 @@ package client
 import "context"
 
 // single is a call that this process may be able to decide. The call takes units from one key,
-// without an OnceKey, a UsageKey, Each or Force, and is not part of a TakeAll.
+// without an OnceKey, a UsageKey, Each, Force, Class, Floor or Borrow, and is not part of a TakeAll.
 type single struct {
 	key   string
 	limit Limit
@@ -16,7 +16,7 @@ type single struct {
 // returns the error.
 func (c *common) single(ctx context.Context, req *Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
-		req.with != nil ||
+		req.with != nil || req.Class != "" || req.Floor != 0 || req.Borrow ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
 		c.lifetime.closed.Load() || ended(ctx) != nil {
 		return single{}, false

@@ -75,7 +75,7 @@ func newWaits(limiter Limiter, c *Client) *waits {
 // retry, because the units may have been taken: it returns an ErrLimited that is also
 // [ErrOutcomeUnknown]. With an OnceKey, it retries in the first quarter of OnceTTL.
 //
-// Callers with the same keys and limits in a Client are served in order of arrival, regardless of
+// Callers with the same keys, limits, Class, Floor and Borrow in a Client are served in order of arrival, regardless of
 // their costs. The first of them calls the server. The others call it at the same time only if the
 // last reply left enough units for all of them. Callers of different Clients are served in no
 // particular order. A caller that was denied retries after RetryAfter. After each further denial, it
@@ -110,7 +110,7 @@ func (w *waits) wait(ctx context.Context, req Request) error {
 	take.Each = req.Each || req.policies() > 1 // so that Charged is exact
 	res, err := w.inTurn(ctx, queued{
 		verb: "take", keys: keys, limits: req.Limits, n: req.largest(), deadline: until,
-		name: nameOf("take", keys, req.Limits), within: req.OnceTTL / 4,
+		name: nameOf("take", keys, req.Limits) + req.sharing(), within: req.OnceTTL / 4,
 		try: func(ctx context.Context) (Result, error) {
 			sent = time.Now()
 			return w.limiter.Take(ctx, take)
@@ -194,6 +194,8 @@ func (w *waits) limitedTake(req *Request, index int, wait time.Duration, cause e
 		} else {
 			text += fmt.Sprintf("ask again with the OnceKey %q, which is charged once", req.OnceKey)
 		}
+	case wait == Never && (req.Class != "" || req.Floor > 0):
+		text = units + " and what Class or Floor keeps free is more than the limit ever holds; ask for less at once, or keep less free"
 	case wait == Never:
 		text = units + " is more than the limit ever holds; ask for less at once, or raise its burst"
 	case wait > 0:
@@ -211,6 +213,14 @@ func (w *waits) keyOf(req *Request, index int) string {
 		index = 1
 	}
 	return w.prefix + req.Keys[index-1]
+}
+
+// sharing returns what distinguishes the queues of calls with the same keys and limits.
+func (r *Request) sharing() string {
+	if r.Class == "" && r.Floor == 0 && !r.Borrow {
+		return ""
+	}
+	return fmt.Sprintf(" %q %d %t", r.Class, r.Floor, r.Borrow)
 }
 
 // nameOf returns the name of the queue for calls with this verb, these keys and these limits.

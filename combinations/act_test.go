@@ -24,9 +24,32 @@ func (st *step) request() client.Request {
 	return req
 }
 
-// share sets the FLOOR, CLASS, BORROW and PAID of a request.
+// share sets the FLOOR, CLASS, BORROW and PAID of a request. The costs of a refund say who paid.
 func (st *step) share(req *client.Request) {
-	// TODO: set them from st.floor, class, borrow and paid once client.Request has such fields.
+	if st.floor != nil {
+		req.Floor = int(*st.floor)
+	}
+	req.Class, req.Borrow = st.class, st.lends()
+	if st.verb == "refund" && req.Borrow && !st.bad {
+		cost := int64(1)
+		if len(st.costs) > 0 {
+			cost = st.costs[0]
+		}
+		req.Costs = []int64{cost, cost}
+		if st.paid == 2 {
+			req.Costs[0] = 0
+		}
+	}
+}
+
+// leaseOf returns the lease of a step with this ID.
+func (st *step) leaseOf(c *client.Client, id string) *client.Lease {
+	l := c.Lease(st.keys[0], client.Limit(st.texts[0]), id)
+	l.Class = st.class
+	if st.floor != nil {
+		l.Floor = int(*st.floor)
+	}
+	return l
 }
 
 func tracks(texts []string) bool {
@@ -218,9 +241,9 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 			o.err = s.waits[st.client](ctx, req)
 		}
 	case "acquire":
-		o.res, o.err = c.Lease(st.keys[0], req.Limits[0], st.lease).Acquire(ctx)
+		o.res, o.err = st.leaseOf(c, st.lease).Acquire(ctx)
 	case "lease wait":
-		o.err = c.Lease(st.keys[0], req.Limits[0], "").Wait(ctx)
+		o.err = st.leaseOf(c, "").Wait(ctx)
 	}
 	o.at, o.ended = time.Since(began), time.Now()
 	return o

@@ -70,6 +70,9 @@ func (w *world) remaining(c model.Call, r int64) {
 		}
 		peek := c.Peeks()
 		peek.Costs, peek.Upto, peek.Each = []int64{units}, false, false
+		if c.Force { // which keeps nothing free, not even for the class default
+			peek.Floor = new(int64(0))
+		}
 		reply, err := w.raw(peek.Words())
 		if err != nil || reply.([]any)[0] != want {
 			w.fail("remaining units pass, one more does not", "%v left %d remaining, and a peek with cost %d returns %v", c.Words(), r, units, show(reply, err))

@@ -87,7 +87,7 @@ func (s *scenario) judgeLeaseWait(st *step, id int64, all []outcome) {
 func (s *scenario) leaseHold(ctx context.Context, st *step) {
 	c := s.clients[st.client]
 	id, ctx := s.call(ctx)
-	l := c.Lease(st.keys[0], client.Limit(st.texts[0]), st.lease)
+	l := st.leaseOf(c, st.lease)
 	ran := false
 	err := l.Run(ctx, func(ctx context.Context) error {
 		ran = true

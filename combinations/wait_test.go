@@ -58,7 +58,10 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 func (s *scenario) neverFits(req client.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := model.Call{Verb: model.Peek, Costs: req.Costs}
+	c := model.Call{Verb: model.Peek, Costs: req.Costs, Class: req.Class}
+	if req.Floor > 0 {
+		c.Floor = new(int64(req.Floor))
+	}
 	for _, key := range req.Keys {
 		c.Keys = append(c.Keys, s.plan.Prefix+key)
 	}

@@ -46,7 +46,7 @@ func WithSkip(skip func(ctx context.Context, method string) bool) Option {
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set another
-// limit for paying users, a cost, or a [client.Request.UsageKey]. When change is called, req has
+// limit for paying users, a cost, a [client.Request.Class], or a [client.Request.UsageKey]. When change is called, req has
 // one key, and the limit that was passed to [New]. If change removes all keys, the call is
 // not limited. An error is treated as an error from the limiter, unless it is [key.ErrMissing].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {

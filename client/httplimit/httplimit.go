@@ -34,7 +34,7 @@ func WithSkip(skip func(*http.Request) bool) Option {
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set another
-// limit for paying users, a cost, or a [client.Request.UsageKey]. req has one key and one limit,
+// limit for paying users, a cost, a [client.Request.Class], or a [client.Request.UsageKey]. req has one key and one limit,
 // that of [New]. If change removes all keys, the HTTP request is not limited. An error is treated
 // as an error from the limiter, unless it is [key.ErrMissing].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {

@@ -47,7 +47,7 @@ func WithKey(key func(ctx context.Context, target, method string) (string, error
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set a cost,
-// another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
+// a [client.Request.Class], another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
 // all keys, the call is not limited; if it returns an error, the call fails.
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {
 	return func(c *Interceptor) error {

@@ -100,7 +100,7 @@ func NewCharge(limiter client.Limiter, req client.Request, result client.Result,
 	case result.Source == "local" || result.Source == "fallback":
 		c.units, c.local = 0, c.units
 		_, c.doubt = result.Charged(req)
-	case result.Shadow != nil:
+	case result.Shadow != nil, req.Borrow:
 		c.lists()
 		charged, _ := result.Charged(req) // only an invalid request has an error, and was not decided
 		for i, units := range charged {
@@ -163,7 +163,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 		if !ok {
 			return fmt.Errorf("ratelimit: a refund of %d, not made, since the limiter %T has no Refund and wraps none that has", n, c.limiter)
 		}
-		result, err := limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs})
+		result, err := limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs, Borrow: c.request.Borrow})
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			c.refund = err
 		}

@@ -302,3 +302,32 @@ func TestTakeNeedsNoEach(t *testing.T) {
 		limitertest.Check(t, rdb.Close())
 	}
 }
+
+// A charge with Borrow is given back to who paid, and more is charged to the same keys.
+func TestChargeOfALoan(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cost int64
+		want [3][2]int64 // units used of the guarantee and the pool after the take, a refund of 1, and 2 more
+	}{
+		{"guarantee", 5, [3][2]int64{{5, 5}, {4, 4}, {6, 6}}},
+		{"loan", 20, [3][2]int64{{0, 20}, {0, 19}, {0, 21}}},
+	} {
+		limiter, plain := charging(t, &wire{}, client.ReturnError)
+		req := client.Request{Keys: []string{"{p}:a", "{p}"}, Limits: []client.Limit{"10/d", "100/d"}, Costs: []int64{tt.cost}, Borrow: true, Floor: 50}
+		charge := take(t, limiter, req)
+		for i, step := range []func(){
+			func() {},
+			func() { wantRefund(t, charge, 1, "", nil) },
+			func() { wantMore(t, charge, 2, 2, nil) },
+		} {
+			step()
+			for k, want := range tt.want[i] {
+				got := limitertest.Must[client.Result](t)(plain.Peek(t.Context(), client.For(req.Keys[k], req.Limits[k], 0)))
+				if used := got.Limit - got.Remaining; used != want {
+					t.Errorf("%s, step %d: %d of %s are used, want %d", tt.name, i, used, req.Keys[k], want)
+				}
+			}
+		}
+	}
+}
