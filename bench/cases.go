@@ -86,6 +86,8 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		policy("@api")(b.libraries[0], "tg0"), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "a key with an override", note: "beside one without", work: wholeInUse}, overridden,
 		b.inUse(), floor("override", 1, wholeInUse, holds("limit:2500000000000:2500000000000:6:6000/hgcra")))
+	b.add(benchCase{name: "a key that GROW remembers", note: "beside one without", work: wholeInUse}, grown,
+		b.inUse(), floor("override", 1, wholeInUse, holds("blocked:2400000000000:2500000000000:1:2500000000000:gcra")))
 	b.add(benchCase{name: "refund, gcra", note: "beside a take", work: wholeInUse}, refunds("", wholeInUse),
 		b.inUse(), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "refund, fixed_window", note: "beside a take", work: refundedWindow}, refunds("fixed_window", refundedWindow),

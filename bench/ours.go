@@ -154,6 +154,16 @@ func overridden(lib *library, prefix string) contender {
 	return c
 }
 
+// grown returns a contender that takes one unit from keys whose block has ended, and is remembered.
+func grown(lib *library, prefix string) contender {
+	c := take(lib, prefix, "", wholeInUse).named("ratelimit_take after GROW")
+	fill := c.fill
+	c.fill = func(n int) []redis.Cmder {
+		return append(fill(n), fcall("block", n, numbered(prefix, 1), 1, "GROW", 1, day.Milliseconds())...)
+	}
+	return c
+}
+
 // lease returns a contender for acquire, renew or release. held lists the lease IDs that each key
 // holds beforehand. id returns the lease ID for a call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,6 +18,15 @@ type Block struct {
 	// several callers block a key at the same time, the longest block applies. If the library on the
 	// server is too old for this, the error is [ErrNotDeployed] and no key is blocked.
 	Extend bool
+
+	// Max and Forget make each block of a key twice as long as the last, for penalties. The first is For
+	// long. If the last block with Max ended less than Forget ago, the next is twice as long as it was, but
+	// at least For and at most Max. A key that is blocked already keeps its block: calls during a block make
+	// neither it nor the next one longer. [Client.Unblock] and [Client.Reset] begin again, calls that are
+	// allowed do not. For is at most Max, and Max and Forget at most 36500 days; set both or neither, and not
+	// with Extend. [Request.Grow] shows what is remembered. If the library on the server is too old for this,
+	// the error is [ErrNotDeployed] and no key is blocked.
+	Max, Forget time.Duration
 }
 
 // Block denies takes, peeks, refunds and Lease.Acquire on keys, regardless of their limits. In the
@@ -31,15 +42,32 @@ func (c *Client) Block(ctx context.Context, b Block, keys ...string) error {
 		return c.observers.refuse(ctx, "block", keys, nil, fmt.Errorf("BADARGS a block of %v; give a time above 0, or lift blocks with Unblock", b.For))
 	}
 	args := []any{wholeMilliseconds(b.For)}
-	if b.Extend {
+	switch grows := b.Max != 0 || b.Forget != 0; {
+	case grows && b.Extend:
+		return c.observers.refuse(ctx, "block", keys, nil, errors.New("BADARGS a block has Extend, and Max or Forget; give one of them"))
+	case grows:
+		return c.grow(ctx, keys, append(args, "GROW", wholeMilliseconds(b.Max), wholeMilliseconds(b.Forget)))
+	case b.Extend:
 		args = append(args, "EXTEND")
 	}
 	_, err := c.count(ctx, "block", keys, args, len(keys))
 	return err
 }
 
-// Unblock removes the blocks of keys, and returns how many of the keys were blocked. A key without
-// a block counts as 0 and is not an error. In a cluster the keys share a hash tag.
+// grow blocks keys with GROW.
+func (c *Client) grow(ctx context.Context, keys []string, args []any) (err error) {
+	defer c.observers.report(ctx, "block", time.Now(), nil, nil, &err)
+	want := fmt.Sprintf("a count from 0 to %d, then how long each key is blocked", len(keys))
+	_, err = ask(ctx, c.server, &call{verb: "block", keys: keys, args: args}, want, func(reply any) (int64, bool) {
+		n := make([]int64, 1+len(keys))
+		ok := parseIntegers(described(reply), n)
+		return n[0], ok && slices.Min(n) >= 0 && n[0] <= int64(len(keys))
+	})
+	return err
+}
+
+// Unblock removes the blocks of keys, and forgets earlier blocks with Max. It returns how many of the
+// keys were blocked or remembered. Any other key counts as 0 and is not an error. In a cluster the keys share a hash tag.
 func (c *Client) Unblock(ctx context.Context, keys ...string) (int64, error) {
 	defer c.forget(keys)
 	return c.count(ctx, "unblock", c.keys(keys), nil, 0)

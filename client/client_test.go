@@ -134,6 +134,10 @@ func TestCommandLines(t *testing.T) {
 			return c.Block(ctx, client.Block{For: time.Minute, Extend: true}, "a", "b")
 		},
 			`[fcall ratelimit_block 2 a b 60000 EXTEND]`},
+		{"Block with Max", nil, []any{int64(1), int64(60000), int64(5)}, func(c *client.Client) error {
+			return c.Block(ctx, client.Block{For: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}, "a", "b")
+		},
+			`[fcall ratelimit_block 2 a b 60000 GROW 3600000 86400000]`},
 		{"Unblock", nil, int64(1), func(c *client.Client) error { return second(c.Unblock(ctx, "a", "b")) },
 			`[fcall ratelimit_unblock 2 a b]`},
 		{"Override", nil, int64(2), func(c *client.Client) error { return c.Override(ctx, "10/s, 500/m", time.Hour, "a", "b") },

@@ -173,7 +173,7 @@ var refusals = map[string]string{
 	"NOPOLICY": typeNoPolicy,
 }
 
-// replies classifies the server's own errors, and five of the library's, by prefix. A prefix of one
+// replies classifies the server's own errors, and some of the library's, by prefix. A prefix of one
 // word is the whole first word. The first match applies. Each error means that nothing was changed,
 // except the two with noCommand: the function may have run other commands before the one that the
 // server refused.
@@ -186,6 +186,8 @@ var replies = []struct {
 	{`RATELIMIT BADCOST "FORCE"`, typeNotDeployed, "the library on the server is too old for Force", deployIt},
 	{`RATELIMIT BADARGS "ONCE": not an option here`, typeNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},
 	{`RATELIMIT BADARGS "EXTEND"`, typeNotDeployed, "the library on the server is too old for a Block with Extend", deployIt},
+	{`RATELIMIT BADARGS "GROW"`, typeNotDeployed, "the library on the server is too old for a Block with Max", deployIt},
+	{`RATELIMIT BADLIMIT "GROW"`, typeNotDeployed, "the library on the server is too old for Grow", deployIt},
 	{"ERR unknown command", typeNotDeployed, "the server has no functions, which need Redis 7.0 or later, or Valkey", ""},
 	{"ERR Can not execute a script with write flag", typeNotDeployed, "the function on the server writes, so it is not the library's", deployIt},
 	{"ERR wrong number of arguments for", typeBadArgs, badForm, ""},

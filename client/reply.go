@@ -33,6 +33,10 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		return Result{}, false
 	}
 	each, charged := parseEach(fields[6:], req)
+	grown, ok := parseGrown(reply, req)
+	if !ok {
+		return Result{}, false
+	}
 	return Result{
 		Allowed:    n[0] > 0,
 		Taken:      req.units(n[0]),
@@ -44,6 +48,7 @@ func parseResult(reply any, req *Request) (Result, bool) {
 		Source:     sourceServer,
 		Shadow:     parseShadow(fields[6:], req),
 		Each:       each,
+		Grown:      grown,
 		charged:    charged,
 	}, true
 }
@@ -95,6 +100,27 @@ func parseEach(fields []any, req *Request) (each []Result, charged []int64) {
 		}
 	}
 	return each, charged
+}
+
+// parseGrown parses what follows the text "grow" in the reply to a request with Grow.
+func parseGrown(reply any, req *Request) (grown []struct{ Length, Forgotten time.Duration }, ok bool) {
+	if !req.Grow {
+		return nil, true
+	}
+	fields, _ := reply.([]any)
+	at := slices.Index(fields, any("grow"))
+	if at < 0 || at+1 == len(fields) {
+		return nil, false
+	}
+	list, _ := fields[at+1].([]any)
+	for _, entry := range list {
+		var n [2]int64
+		if !parseIntegers(described(entry), n[:]) || slices.Min(n[:]) < 0 {
+			return nil, false
+		}
+		grown = append(grown, struct{ Length, Forgotten time.Duration }{milliseconds(n[0]), milliseconds(n[1])})
+	}
+	return grown, len(grown) == len(req.Keys)
 }
 
 // parseShadow parses would_allowed, would_retry_after_ms and would_index. It returns nil if they

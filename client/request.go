@@ -56,6 +56,10 @@ type Request struct {
 	// library on the server is too old for this, the error is [ErrNotDeployed].
 	Each bool
 
+	// Grow also returns what the server remembers of blocks with Max, in Result.Grown. Use it with Peek. If
+	// the library on the server is too old for this, the error is [ErrNotDeployed].
+	Grow bool
+
 	// Force charges the costs even if they do not fit, for units that have already been used. Use it
 	// with Take. Units that do not fit are debt, and the key denies calls until the debt is paid off.
 	// The debt lasts for at most two full refills: units beyond that are not charged. The result is
@@ -140,10 +144,16 @@ func (r *Request) args(verb string) ([]any, error) {
 	args := make([]any, 0, len(r.Limits)+1+len(r.Costs)+5)
 	for _, limit := range r.Limits {
 		switch strings.ToUpper(string(limit)) {
-		case "COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH":
+		case "COST", "UPTO", "FORCE", "ONCE", "TRACK", "EACH", "GROW":
 			return nil, fmt.Errorf("BADLIMIT %q is the name of an option, not a limit; give one such as 100/m", string(limit))
 		}
 		args = append(args, string(limit))
+	}
+	switch {
+	case r.Grow && verb != "peek":
+		return nil, fmt.Errorf("BADARGS %s has no Grow; take it out of the request", verb)
+	case r.Grow: // the first option, so older libraries reply with BADLIMIT "GROW"
+		args = append(args, "GROW")
 	}
 	if r.Each { // EACH is the first option, so older libraries reply with BADLIMIT "EACH"
 		args = append(args, "EACH")

@@ -91,6 +91,11 @@ type Result struct {
 	// true, Limit: 1000, Remaining: 995, ...}: this limit would have allowed the call.
 	Each []Result
 
+	// Grown lists what is remembered of each key's last block with Max ([Block]), in the order of the keys,
+	// if the request set Grow: how long the block was, and in how long it is forgotten. Both are 0 for a key
+	// without such a block.
+	Grown []struct{ Length, Forgotten time.Duration }
+
 	charged []int64 // how many units each key was charged, if the reply says so
 }
 

@@ -101,9 +101,51 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A library that does not have EXTEND rejects it as one argument too many.
+// A block with Max is twice as long as the last one, knocks change nothing, and Peek shows it.
+func TestBlockGrows(t *testing.T) {
+	ctx := t.Context()
+	server, c := atNoon(t)
+	b := client.Block{For: time.Minute, Max: 3 * time.Minute, Forget: time.Hour}
+	grow := client.For("a", "6/m")
+	grow.Grow = true
+	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
+		for range 3 {
+			require(t, c.Block(ctx, b, "a"))
+		}
+		res := must[client.Result](t)(c.Peek(ctx, grow))
+		if res.RetryAfter != want || len(res.Grown) != 1 || res.Grown[0].Length != want || res.Grown[0].Forgotten != want+time.Hour {
+			t.Errorf("block %d: %+v, want %v", i+1, res, want)
+		}
+		server.Advance(want)
+		if res := must[client.Result](t)(c.Allow(ctx, "a", "6/m")); !res.Allowed {
+			t.Errorf("after block %d: %+v", i+1, res)
+		}
+	}
+	if n := must[int64](t)(c.Unblock(ctx, "a")); n != 1 {
+		t.Errorf("unblock of a remembered key answers %d, want 1", n)
+	}
+	if res := must[client.Result](t)(c.Peek(ctx, grow)); res.Grown[0].Length != 0 || res.Grown[0].Forgotten != 0 {
+		t.Errorf("after unblock: %+v", res)
+	}
+	for name, b := range map[string]client.Block{
+		"Max below For": {For: time.Minute, Max: time.Second, Forget: time.Hour},
+		"no Max":        {For: time.Minute, Forget: time.Hour},
+		"no Forget":     {For: time.Minute, Max: time.Hour},
+		"a negative":    {For: time.Minute, Max: time.Hour, Forget: -time.Hour},
+		"with Extend":   {For: time.Minute, Max: time.Hour, Forget: time.Hour, Extend: true},
+	} {
+		wantClasses(t, name, c.Block(ctx, b, "b"), typed("bad_args"))
+	}
+	_, err := c.Take(ctx, grow)
+	wantClasses(t, "take with Grow", err, typed("bad_args"))
+	if res := must[client.Result](t)(c.Allow(ctx, "b", "6/m")); !res.Allowed {
+		t.Errorf("a refused block denies: %+v", res)
+	}
+}
+
+// A library that does not have EXTEND or GROW rejects it as one argument too many.
 func TestBlockExtendOfAnOlderLibrary(t *testing.T) {
-	option := "local OPTIONS = { EXTEND = true, extend = true }"
+	option := "local OPTIONS = { EXTEND = 'EXTEND', extend = 'EXTEND', GROW = 'GROW', grow = 'GROW' }"
 	if !strings.Contains(functions.Source(), option) {
 		t.Fatalf("the library's text has no %q", option)
 	}
@@ -115,6 +157,12 @@ func TestBlockExtendOfAnOlderLibrary(t *testing.T) {
 		t.Errorf("%v\nwant %s...", err, want)
 	}
 	wantClasses(t, "older library", err, client.ErrNotDeployed)
+	err = c.Block(t.Context(), client.Block{For: time.Minute, Max: time.Hour, Forget: time.Hour}, "k")
+	want = `ratelimit: block "k": the library on the server is too old for a Block with Max (RATELIMIT BADARGS "GROW": `
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v\nwant %s...", err, want)
+	}
+	wantClasses(t, "older library, Max", err, client.ErrNotDeployed)
 	if got := must[client.Result](t)(c.Allow(t.Context(), "k", "5/m")); !got.Allowed {
 		t.Errorf("the key is blocked: %+v", got)
 	}

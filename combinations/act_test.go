@@ -10,7 +10,7 @@ import (
 
 // request returns the request of a step.
 func (st *step) request() client.Request {
-	req := client.Request{Keys: st.keys, Costs: st.costs, UpTo: st.upTo, Force: st.force, Each: st.each}
+	req := client.Request{Keys: st.keys, Costs: st.costs, UpTo: st.upTo, Force: st.force, Each: st.each, Grow: st.grow}
 	for _, text := range st.texts {
 		req.Limits = append(req.Limits, client.Limit(text))
 	}
@@ -78,11 +78,11 @@ func (s *scenario) onKeys(ctx context.Context, st *step, c *client.Client) {
 	verb := st.verb
 	switch st.verb {
 	case "block":
-		if st.extend {
-			err = c.Block(ctx, client.Block{For: st.span, Extend: true}, st.keys...)
-		} else {
-			err = c.Block(ctx, client.Block{For: st.span}, st.keys...)
+		b := client.Block{For: st.span, Extend: st.extend}
+		if st.grow {
+			b.Max, b.Forget = 3*st.span, time.Minute
 		}
+		err = c.Block(ctx, b, st.keys...)
 	case "unblock":
 		_, err = c.Unblock(ctx, st.keys...)
 	case "override":

@@ -37,6 +37,7 @@ type step struct {
 	paid     int64 // PAID, for a refund
 	track    bool
 	extend   bool
+	grow     bool
 	once     string // request key
 	onceMS   int64
 	span     time.Duration // of a block, an override, or the function of Lease.Run

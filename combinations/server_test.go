@@ -151,7 +151,7 @@ func (w *world) expiries(x *execution) {
 		if got != want {
 			w.fail("expiries", "%s expires at %v, in the model at %d; it is %d", key, got, want, w.now/1000)
 		}
-		if took := x.moved[key]; took > 0 && len(x.reply) < 8 && !w.model.Overridden(key) && w.model.Blocked(key) == 0 {
+		if took := x.moved[key]; took > 0 && len(x.reply) < 8 && !w.model.Overridden(key) && !w.model.Remembered(key) && w.model.Blocked(key) == 0 {
 			if latest := w.now/1000 + x.reply[4].(int64) + 1000; got.(int64) > latest {
 				w.fail("expiries", "%s expires %d ms after now, and its limit is full after %v ms", key, got.(int64)-w.now/1000, x.reply[4])
 			}
@@ -185,7 +185,7 @@ func enforced(limits []model.Policy) []model.Policy {
 // shadowFields checks that the shadow fields are what the call would return if every policy were
 // enforced. was is the model before the call.
 func (w *world) shadowFields(was *model.Model, c model.Call, x *execution) {
-	if len(x.reply) < 9 || x.repeated || c.Verb != model.Take && c.Verb != model.Peek {
+	if at := slices.IndexFunc(x.reply, func(f any) bool { return f == any("grow") }); len(x.reply) < 9 || at >= 0 && at < 9 || x.repeated || c.Verb != model.Take && c.Verb != model.Peek {
 		return
 	}
 	c.Limits, c.OnceMS, c.OnceKey = enforced(c.Limits), 0, ""

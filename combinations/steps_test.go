@@ -117,7 +117,7 @@ func (d *draw) fill(s *step, all []feature) {
 	}
 	if s.once != "" {
 		h := fnv.New32()
-		fmt.Fprint(h, s.verb, s.keys, s.texts, s.costs, s.upTo, s.force, s.each, s.class, s.borrow, s.paid)
+		fmt.Fprint(h, s.verb, s.keys, s.texts, s.costs, s.upTo, s.force, s.each, s.class, s.borrow, s.paid, s.grow)
 		s.once = fmt.Sprintf("%s:%x", s.once, h.Sum32())
 	}
 	switch {

@@ -66,6 +66,7 @@ var always = []feature{
 	{"ONCE", option, func(d *draw, s *step) { d.once(s) }, []string{"take", "refund", "wait"}},
 	{"TRACK", option, func(d *draw, s *step) { s.track = true }, []string{"take", "wait", "hold", "charge"}},
 	{"EXTEND", option, func(d *draw, s *step) { s.extend = true }, []string{"block"}},
+	{"GROW", option, func(d *draw, s *step) { s.grow = true }, []string{"block", "peek"}},
 	{"bad input", option, func(d *draw, s *step) { s.spoil(d) }, slices.Concat(decisions[:len(decisions)-1], onKeys, onLeases, []string{"usage"})},
 
 	{"gcra", limit, nil, nil},
@@ -139,6 +140,7 @@ var exclusions = []struct {
 	why  string
 }{
 	{[]string{"UPTO"}, []string{"FORCE"}, "BADARGS: FORCE takes all units, UPTO those that fit"},
+	{[]string{"EXTEND"}, []string{"GROW"}, "BADARGS: GROW extends no block"},
 	{[]string{"UPTO"}, []string{"cost of each key"}, "BADARGS: UPTO has one cost"},
 	{[]string{"FLOOR", "CLASS", "BORROW"}, []string{"FORCE"}, "BADARGS: FORCE takes all units"},
 	{[]string{"FLOOR"}, []string{"CLASS", "BORROW", "guarantee"}, "BADARGS: each says what a call leaves"},

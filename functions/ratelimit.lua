@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '06017652efef'
+local BUILD_ID = '89cb0e5587dd'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -267,8 +267,22 @@ end
 
 local function block(head)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  if not ends or ends + expiry >= numbers.MOST then return nil end
-  return ends + 0, expiry + 0, from
+  if not ends then return nil end
+  local length, forgotten, after = string.match(head, '^(%d+):(%d+):()', from)
+  length, forgotten = (length or 0) + 0, (forgotten or 0) + 0
+  if ends + expiry + length + forgotten >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, after or from, length, forgotten
+end
+
+function states.with_block(parts, expiry, ends, grown)
+  local head = string.format('blocked:%d:%d:', ends, expiry)
+  if grown then head = head .. string.format('%d:%d:', grown.length, grown.forgotten) end
+  parts[1] = head .. parts[1]
+  return math.max(ends, expiry, grown and grown.forgotten or 0)
+end
+
+function states.grown(now, ends, length, forgotten)
+  return forgotten > now and ends - now <= length and { ends = ends, length = length, forgotten = forgotten } or nil
 end
 
 function states.look(key, head, left)
@@ -282,7 +296,7 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
@@ -302,20 +316,21 @@ function states.look(key, head, left)
   if found.left < 0 then
     return nil, errors.unusable(key, 'holds a limiter state without an expiry')
   elseif ends then
-    local now = math.max(ends, expiry) - found.left
-    found.blocked, found.left = math.max(0, ends - now), expiry - now
+    local now = math.max(ends, expiry, forgotten) - found.left
+    found.blocked, found.left, found.grown = math.max(0, ends - now), expiry - now, states.grown(now, ends, length, forgotten)
+    if length > 0 and not found.grown then found.blocked, found.ends = 0, nil end
   end
   return found
 end
 
 function states.blocked(key, head, left)
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
   local state = string.sub(head, from)
   if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  local ms = ends - (ends > expiry and ends or expiry) + left
-  return left >= 0 and ms > 0 and ms or nil
+  local ms = ends - math.max(ends, expiry, forgotten) + left
+  return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
 end
 
 local function carry_over(key, limit, at, cost, found)
@@ -336,7 +351,19 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
+local function write_grown(key, limit, at)
+  local under, grown = limit.under, limit.grown
+  local parts, expiry = under.form.save(under, at)
+  states.put_parts(key, parts, states.with_block(parts, expiry, grown.ends, grown))
+end
+
+local function remembering(under, grown)
+  local form = { load = states.load_other, write = write_grown }
+  return { algorithm = under.algorithm, size = under.size, capacity = under.capacity, form = form, probe = limits.unprobed, under = under, grown = grown }
+end
+
 function states.load_other(key, limit, at, cost, head, left)
+  limit = limit.under or limit
   local found, err = states.look(key, head, left)
   if err then
     return err
@@ -344,6 +371,7 @@ function states.load_other(key, limit, at, cost, head, left)
     return states.in_use(key, found.use)
   end
   local override, inner = overrides.active(found), found.override or found
+  local grown = found.blocked == 0 and found.grown and remembering(override or limit, found.grown)
   if override then
     limit = override.limit
     local most = limit.algorithm.most
@@ -362,7 +390,7 @@ function states.load_other(key, limit, at, cost, head, left)
   else
     err = err or carry_over(key, limit, at, cost, inner)
   end
-  return err or override
+  return err or grown or override
 end
 
 function states.put(key, value, expiry)
@@ -1216,9 +1244,9 @@ end
 do
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
-  BORROW = 'BORROW', PAID = 'PAID',
+  BORROW = 'BORROW', PAID = 'PAID', GROW = 'GROW',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
-  borrow = 'BORROW', paid = 'PAID',
+  borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS
@@ -2318,13 +2346,15 @@ end
 
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
-local function write(key, override, at)
+local function save(override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
-  states.put_parts(key, parts, math.max(override.ends, expiry))
+  return parts, math.max(override.ends, expiry)
 end
 
-local form = { load = states.load_other, write = write }
+local function write(key, override, at) states.put_parts(key, save(override, at)) end
+
+local form = { load = states.load_other, write = write, save = save }
 
 local function part(value)
   local ends, expiry, length, at = string.match(value, PART)
@@ -2453,7 +2483,7 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.use or found.left >= 0 then return before end
+  if not found or found.use or found.left >= 0 or found.grown then return before end
   set.blocked, set.string = found.blocked, true
   return nil
 end
@@ -2734,7 +2764,7 @@ do
 local MOST_KEYS = 250
 
 local WANT = {
-  block = ', the ms for which they are denied, and EXTEND or nothing',
+  block = ', the ms for which they are denied, and EXTEND, GROW max_ms forget_ms, or nothing',
   override = ', a limit, and the ms for which it applies',
 }
 
@@ -2778,15 +2808,17 @@ local function too_large(keys, list, copies)
   return nil
 end
 
-function contents.duration(text, what)
-  local ms = numbers.parse_positive(text)
-  if ms and ms <= limits.LONGEST then return ms end
-  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
+function contents.duration(text, what, least)
+  local ms = numbers.parse(text)
+  least = least or 1
+  if ms and ms >= least and ms <= limits.LONGEST then return ms end
+  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from %d to %d', errors.quote(text), what, least, limits.LONGEST)
 end
 
-function contents.put(key, content, blocked, override)
-  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
-  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
+function contents.put(key, content, blocked, override, grown)
+  if not blocked then grown = content.grown end
+  blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
+  local is_set, inner, parts, expiry = content.leases and not grown, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
@@ -2794,9 +2826,7 @@ function contents.put(key, content, blocked, override)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
   if override then parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry) end
-  if blocked > 0 then
-    parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
-  end
+  if blocked > 0 then expiry = states.with_block(parts, expiry, blocked, grown) end
   if expiry <= clock.ms() then return redis.call('DEL', key) end
   states.put_parts(key, parts, expiry)
 end
@@ -3610,23 +3640,40 @@ end
 
 --@ src/verbs/block.lua
 do
-local OPTIONS = { EXTEND = true, extend = true }
+local OPTIONS = { EXTEND = 'EXTEND', extend = 'EXTEND', GROW = 'GROW', grow = 'GROW' }
+local COUNTS = { EXTEND = 2, GROW = 4 }
 
 redis.register_function{
   function_name = 'ratelimit_block', description = 'Denies the keys for some milliseconds, regardless of their limits.',
   flags = { 'allow-oom' }, callback = function(keys, args)
-    local extend = OPTIONS[args[2]]
-    local list, err = contents.of_all('block', keys, args, extend and 2 or 1)
+    local option = OPTIONS[args[2]]
+    local list, err = contents.of_all('block', keys, args, COUNTS[option] or 1)
     if not list then return err end
-    local ms
+    local ms, most, forget
     ms, err = contents.duration(args[1], 'a block')
+    if not err and option == 'GROW' then
+      most, err = contents.duration(args[3], 'the longest block (max_ms)', ms)
+      if not err then forget, err = contents.duration(args[4], 'the memory of a block (forget_ms)') end
+    end
     if err then return err end
     for i, key in ipairs(keys) do
-      if list[i].use then return states.in_use(key, list[i].use) end
+      local held = list[i].use or forget and list[i].held and 'leases or an override for them, which take no GROW'
+      if held then return states.in_use(key, held) end
     end
-    return contents.change(keys, list, nil, function(key, content)
-      if not extend or content.blocked < ms then contents.put(key, content, clock.ms() + ms, content.override) end
+    local now, reply = clock.ms(), { 0 }
+    local changed = contents.change(keys, list, nil, function(key, content)
+      local length, grown = ms, content.grown
+      if forget then
+        if grown and now - grown.ends < forget then length = math.max(ms, math.min(most, 2 * grown.length)) end
+        grown = { ends = now + length, length = length, forgotten = now + length + forget }
+      end
+      if not option or content.blocked < (forget and 1 or ms) then
+        contents.put(key, content, now + length, content.override, forget and grown)
+        reply[1], content.blocked = reply[1] + 1, length
+      end
+      reply[#reply + 1] = content.blocked
     end)
+    return forget and type(changed) == 'number' and reply or changed
   end,
 }
 end
@@ -3691,7 +3738,7 @@ redis.register_function{
     for i, key in ipairs(keys) do
       local content = list[i]
       local held = content.use or content.held and not limit.lease and 'leases or an override for them'
-        or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
+        or limit.lease and not content.leases and (content.left >= 0 and 'the state of a limit or an override for one' or content.grown and 'a block with GROW')
       if held then return states.in_use(key, held) end
     end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }
@@ -3712,14 +3759,23 @@ end
 
 --@ src/verbs/peek.lua
 do
-local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, BORROW = true, EACH = true }
+local OPTIONS = { COST = true, UPTO = true, FLOOR = true, CLASS = true, BORROW = true, EACH = true, GROW = true }
 
 redis.register_function{
   function_name = 'ratelimit_peek', description = 'Returns what ratelimit_take would, and changes nothing.',
   flags = { 'no-writes' }, callback = function(keys, args)
     local request, err = requests.plain(keys, args), nil
     if not request then request, err = requests.read(keys, args, OPTIONS) end
-    return err or ((request.BORROW and borrowing or decisions).decide(keys, request, 'charge', true))
+    if err then return err end
+    local reply, list = (request.BORROW and borrowing or decisions).decide(keys, request, 'charge', true), {}
+    if not request.GROW or reply.err then return reply end
+    reply = { unpack(reply) }
+    for i, key in ipairs(keys) do
+      local grown = (states.look(key) or list).grown
+      list[i] = { grown and grown.length or 0, grown and grown.forgotten - clock.ms() or 0 }
+    end
+    reply[#reply + 1], reply[#reply + 2] = 'grow', list
+    return reply
   end,
 }
 end
@@ -3869,7 +3925,7 @@ end
 
 --@ src/verbs/unblock.lua
 do
-local function is_blocked(content) return content.blocked > 0 end
+local function is_blocked(content) return content.blocked > 0 or content.grown end
 
 local function unblock(key, content) contents.put(key, content, 0, content.override) end
 

@@ -149,12 +149,35 @@ function states.owner(head)
   return nil
 end
 
--- block returns the end of the block with which a value begins, the expiry of the state after it, both in ms since the epoch,
--- and the position of this state. If the value does not begin with a block, it returns nil.
+-- The block of a key is the beginning of its value: "blocked:<end>:<expiry>:", and after a block with
+-- GROW also "<length>:<forgotten>:". expiry is when the state that follows expires, 0 if none follows.
+-- length is how long the block was, and forgotten when this is forgotten. The times are in ms since the
+-- epoch, the length in ms. No state begins with digits and a colon.
+
+-- block returns these numbers and the position of the state, or nil if a value does not begin with a
+-- block. length and forgotten are 0 without GROW.
 local function block(head)
   local ends, expiry, from = string.match(head, '^blocked:(%d+):(%d+):()')
-  if not ends or ends + expiry >= numbers.MOST then return nil end
-  return ends + 0, expiry + 0, from
+  if not ends then return nil end
+  local length, forgotten, after = string.match(head, '^(%d+):(%d+):()', from)
+  length, forgotten = (length or 0) + 0, (forgotten or 0) + 0
+  if ends + expiry + length + forgotten >= numbers.MOST then return nil end
+  return ends + 0, expiry + 0, after or from, length, forgotten
+end
+
+-- with_block puts a block before the parts of a value that expires at expiry, and returns when the key
+-- expires. grown is what GROW remembers: see states.look.
+function states.with_block(parts, expiry, ends, grown)
+  local head = string.format('blocked:%d:%d:', ends, expiry)
+  if grown then head = head .. string.format('%d:%d:', grown.length, grown.forgotten) end
+  parts[1] = head .. parts[1]
+  return math.max(ends, expiry, grown and grown.forgotten or 0)
+end
+
+-- grown returns what GROW remembers at the time now: a table with ends, length and forgotten, or nil if
+-- the block had no GROW or is forgotten, or if the clock was set back to before it began.
+function states.grown(now, ends, length, forgotten)
+  return forgotten > now and ends - now <= length and { ends = ends, length = length, forgotten = forgotten } or nil
 end
 
 -- look determines what a key holds. It reads only the first bytes of the value. If the caller has
@@ -166,6 +189,7 @@ end
 --   use      false, or a description of the content if the library uses the key for another purpose (ONCE)
 --   blocked  ms until the block ends, or 0 if the key is not blocked
 --   ends     the end of the block, which may have passed, in ms since the epoch; nil if there is none
+--   grown    what GROW remembers of the block, or nil
 --   from     the offset of the state in the value, in bytes: 0, or the length of the block's part
 --   expiry   when the state under a block expires, in ms since the epoch; 0 if there is none
 --   owner    the algorithm that wrote the state, nil if there is none
@@ -187,7 +211,7 @@ function states.look(key, head, left)
     found.empty = true
     return found
   end
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if ends then found.from, found.expiry, found.ends = from - 1, expiry, ends end
   local state, inner = string.sub(head, found.from + 1), found
   local is_whole = #head < HEAD
@@ -207,8 +231,9 @@ function states.look(key, head, left)
   if found.left < 0 then
     return nil, errors.unusable(key, 'holds a limiter state without an expiry') -- after PERSIST, or SET without KEEPTTL
   elseif ends then
-    local now = math.max(ends, expiry) - found.left
-    found.blocked, found.left = math.max(0, ends - now), expiry - now
+    local now = math.max(ends, expiry, forgotten) - found.left
+    found.blocked, found.left, found.grown = math.max(0, ends - now), expiry - now, states.grown(now, ends, length, forgotten)
+    if length > 0 and not found.grown then found.blocked, found.ends = 0, nil end
   end
   return found
 end
@@ -216,13 +241,13 @@ end
 -- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
 -- and left are as in look.
 function states.blocked(key, head, left)
-  local ends, expiry, from = block(head)
+  local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
   local state = string.sub(head, from)
   if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  local ms = ends - (ends > expiry and ends or expiry) + left
-  return left >= 0 and ms > 0 and ms or nil
+  local ms = ends - math.max(ends, expiry, forgotten) + left
+  return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load
@@ -254,11 +279,26 @@ local function carry_over(key, limit, at, cost, found)
   return nil
 end
 
+-- A remembering limit takes the place of a limit or an override, which is its field under, if a key is
+-- no longer blocked, but GROW remembers the block. It writes the block again before the state.
+local function write_grown(key, limit, at)
+  local under, grown = limit.under, limit.grown
+  local parts, expiry = under.form.save(under, at)
+  states.put_parts(key, parts, states.with_block(parts, expiry, grown.ends, grown))
+end
+
+local function remembering(under, grown)
+  local form = { load = states.load_other, write = write_grown }
+  return { algorithm = under.algorithm, size = under.size, capacity = under.capacity, form = form, probe = limits.unprobed, under = under, grown = grown }
+end
+
 -- load_other loads a key that the limit's own load function cannot read, because the key has a block, an
 -- override, the state of another algorithm, or a state that load_found has to convert. head and left are
 -- the parameters of states.look. If an override is active, load_other loads it instead of the limit, and
--- returns it. Otherwise, it returns nil or an error.
+-- returns it. If GROW remembers a block that has ended, it returns a remembering limit. Otherwise, it
+-- returns nil or an error.
 function states.load_other(key, limit, at, cost, head, left)
+  limit = limit.under or limit
   local found, err = states.look(key, head, left)
   if err then
     return err
@@ -266,6 +306,7 @@ function states.load_other(key, limit, at, cost, head, left)
     return states.in_use(key, found.use)
   end
   local override, inner = overrides.active(found), found.override or found
+  local grown = found.blocked == 0 and found.grown and remembering(override or limit, found.grown)
   if override then
     limit = override.limit
     local most = limit.algorithm.most
@@ -284,7 +325,7 @@ function states.load_other(key, limit, at, cost, head, left)
   else
     err = err or carry_over(key, limit, at, cost, inner)
   end
-  return err or override
+  return err or grown or override
 end
 
 -- put stores a string in a key that expires at expiry, in ms since the epoch. gcra, fixed_window

@@ -7,7 +7,7 @@ local function zero() return 0 end
 
 local algorithm = { charge = nothing, refund = nothing, reset = zero, spare = zero }
 
-local HEAD = '127' -- enough to find an override, which begins at byte 42 at the latest (after a block)
+local HEAD = '127' -- enough to find an override, which begins at byte 76 at the latest (after a block)
 
 local function read(key) return redis.pcall('GETRANGE', key, '0', HEAD) end
 

@@ -11,6 +11,7 @@
 --   UPTO            the requested cost
 --   FORCE           whether the cost is charged even if it does not fit
 --   EACH            whether the reply also contains the separate result of each limit
+--   GROW            whether the reply to peek also says what GROW remembers of each key
 --   ONCE, TRACK     the key for ONCE, the key for TRACK
 --   ttl             the ttl_ms of ONCE
 --   FLOOR, CLASS    the percentage; the name
@@ -26,9 +27,9 @@
 
 local OPTIONS = {
   COST = 'COST', UPTO = 'UPTO', FORCE = 'FORCE', ONCE = 'ONCE', TRACK = 'TRACK', EACH = 'EACH', FLOOR = 'FLOOR', CLASS = 'CLASS',
-  BORROW = 'BORROW', PAID = 'PAID',
+  BORROW = 'BORROW', PAID = 'PAID', GROW = 'GROW',
   cost = 'COST', upto = 'UPTO', force = 'FORCE', once = 'ONCE', track = 'TRACK', each = 'EACH', floor = 'FLOOR', class = 'CLASS',
-  borrow = 'BORROW', paid = 'PAID',
+  borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 requests.MOST_LIMITS = MOST_LIMITS

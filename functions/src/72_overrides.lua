@@ -57,14 +57,16 @@ end
 -- concurrency limit has the field lease.
 overrides.limit = numbers.remembered(function(text) return limits.checked(text, parse) end, {}, true)
 
--- write stores an override, followed by its states.
-local function write(key, override, at)
+-- save returns an override, followed by its states, as a list of parts, and when the key expires.
+local function save(override, at)
   local parts, expiry = override.limit.form.save(override.limit, at)
   parts[1] = overrides.part(override, expiry) .. parts[1]
-  states.put_parts(key, parts, math.max(override.ends, expiry))
+  return parts, math.max(override.ends, expiry)
 end
 
-local form = { load = states.load_other, write = write }
+local function write(key, override, at) states.put_parts(key, save(override, at)) end
+
+local form = { load = states.load_other, write = write, save = save }
 
 -- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
 -- state after it, and the position of this state, or nil if the override is broken.

@@ -137,7 +137,7 @@ local function look(key, from)
   set.blocked, set.lapses, set.same, set.length = 0, 0, false, nil
   if last then return nil end
   local found = states.look(key)
-  if not found or found.use or found.left >= 0 then return before end
+  if not found or found.use or found.left >= 0 or found.grown then return before end
   set.blocked, set.string = found.blocked, true
   return nil
 end

@@ -4,7 +4,7 @@
 local MOST_KEYS = 250
 
 local WANT = {
-  block = ', the ms for which they are denied, and EXTEND or nothing',
+  block = ', the ms for which they are denied, and EXTEND, GROW max_ms forget_ms, or nothing',
   override = ', a limit, and the ms for which it applies',
 }
 
@@ -56,20 +56,24 @@ local function too_large(keys, list, copies)
   return nil
 end
 
--- duration parses the length of a block or an override. It returns ms, or nil and the error.
-function contents.duration(text, what)
-  local ms = numbers.parse_positive(text)
-  if ms and ms <= limits.LONGEST then return ms end
-  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from 1 to %d', errors.quote(text), what, limits.LONGEST)
+-- duration parses the length of a block or an override, which is at least `least` ms, by default 1. It
+-- returns ms, or nil and the error.
+function contents.duration(text, what, least)
+  local ms = numbers.parse(text)
+  least = least or 1
+  if ms and ms >= least and ms <= limits.LONGEST then return ms end
+  return nil, errors.new('BADARGS', '%s: the ms of %s are a whole number from %d to %d', errors.quote(text), what, least, limits.LONGEST)
 end
 
 -- put replaces the block and the override of a key, and keeps its state. blocked is the end of the
--- block in ms since the epoch, 0 for no block, or nil to keep the old block. override is nil for no
--- override. If the state, the block and the override all end by the current millisecond, put deletes
--- the key, because Valkey would delete it at once.
-function contents.put(key, content, blocked, override)
-  blocked = blocked or content.leases and leases.blocked_until(key) or content.ends or 0
-  local is_set, inner, parts, expiry = content.leases, content.override or content, { '' }, 0
+-- block in ms since the epoch, 0 for no block, or nil to keep the old block and what GROW remembers of
+-- it. override is nil for no override, and grown without GROW. If the state, the block, the override and
+-- the memory all end by the current millisecond, put deletes the key, because Valkey would delete it at
+-- once.
+function contents.put(key, content, blocked, override, grown)
+  if not blocked then grown = content.grown end
+  blocked = blocked or content.ends or content.leases and leases.blocked_until(key) or 0
+  local is_set, inner, parts, expiry = content.leases and not grown, content.override or content, { '' }, 0
   if override then is_set = override.limit.lease end
   if is_set then return leases.put(key, content, blocked, override) end
   if not content.leases then
@@ -77,9 +81,7 @@ function contents.put(key, content, blocked, override)
     expiry = inner.from == 0 and parts[2] and redis.call('PEXPIRETIME', key) or inner.expiry
   end
   if override then parts[1], expiry = overrides.part(override, expiry), math.max(override.ends, expiry) end
-  if blocked > 0 then
-    parts[1], expiry = string.format('blocked:%d:%d:', blocked, expiry) .. parts[1], math.max(blocked, expiry)
-  end
+  if blocked > 0 then expiry = states.with_block(parts, expiry, blocked, grown) end
   if expiry <= clock.ms() then return redis.call('DEL', key) end
   states.put_parts(key, parts, expiry)
 end

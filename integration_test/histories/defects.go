@@ -26,7 +26,7 @@ var Defects = []Defect{
 	{"a stale override", `return override and override.ends > clock.ms() and override or nil`, `return override and override.ends > clock.ms() - 500 and override or nil`},
 	{"a refund twice", `if request_key and gives_back then`, `if request_key and gives_back and request.count > 1 then`},
 	{"a block ignored", `elseif set.blocked > 0 and not renews then`, `elseif set.blocked > 1000 and not renews then`},
-	{"a block that EXTEND shortens", `if not extend or content.blocked < ms then`, `if true then`},
+	{"a block that EXTEND shortens", `if not option or content.blocked < (forget and 1 or ms) then`, `if true then`},
 	{"UPTO one too many", `fits = math.min(fits, costs[i], math.max(0, rooms[i]))`, `fits = math.min(fits, costs[i], math.max(0, rooms[i] + 1))`},
 	{"FORCE without debt", `algorithm.charge(state, math.min(units, algorithm.spare(state)))`, `algorithm.charge(state, math.min(units, math.max(0, state.free)))`},
 	{"a denial tracked as allowed", `if usage_key then tracking.note(usage_key, passes,`, `if usage_key then tracking.note(usage_key, true,`},

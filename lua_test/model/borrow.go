@@ -93,7 +93,7 @@ func (l *loan) find(cost int64, set func(*standing, state)) {
 		}
 		found := l.m.find(s, l.keys[0], room)
 		set(s, found)
-		has = has && found.left() >= cost
+		has = has && s.blocked == 0 && found.left() >= cost
 	}
 	for _, s := range l.pool {
 		room := s.room(cost)

@@ -40,8 +40,12 @@ type Call struct {
 	Track   bool
 	SpanMS  int64 // duration of a block or an override
 	Extend  bool  // EXTEND; for a block
+	Grow    *Grow // GROW; for a block, not together with Extend. For a peek, it may be empty
 	Lease   string
 }
+
+// Grow holds the arguments of GROW in a block, in ms.
+type Grow struct{ Max, Forget int64 }
 
 // decided returns a copy of the call in which a canary replaces its policy if it applies to the
 // policy's first key.
@@ -124,6 +128,13 @@ func (c Call) Words() []string {
 	}
 	if c.Extend {
 		words = append(words, "EXTEND")
+	}
+	switch {
+	case c.Grow == nil:
+	case c.Verb == Peek:
+		words = append(words, "GROW")
+	default:
+		words = append(words, "GROW", strconv.FormatInt(c.Grow.Max, 10), strconv.FormatInt(c.Grow.Forget, 10))
 	}
 	if c.Lease != "" {
 		words = append(words, c.Lease)

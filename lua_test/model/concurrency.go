@@ -102,6 +102,7 @@ func (m *Model) release(key string, all leases, id string) any {
 	rest := maps.Clone(all)
 	delete(rest, id)
 	e := m.keys[key]
-	m.store(key, entry{e.blocked, rest.last(), rest, e.override})
+	e.until, e.holds = rest.last(), rest
+	m.store(key, e)
 	return int64(1)
 }

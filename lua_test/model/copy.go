@@ -41,6 +41,9 @@ func (m *Model) String() string {
 		if e.blocked > 0 {
 			fmt.Fprintf(&b, " blocked until %d", e.blocked)
 		}
+		if e.length > 0 {
+			fmt.Fprintf(&b, " for %d, remembered until %d", e.length, e.forgotten)
+		}
 		if e.override.ends > 0 {
 			fmt.Fprintf(&b, " override %s until %d", e.override.limit, e.override.ends)
 		}

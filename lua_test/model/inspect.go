@@ -40,6 +40,9 @@ func (m *Model) Leases(key string) map[string]int64 {
 // Blocked returns how many ms remain until the block of key ends, or 0 if key is not blocked.
 func (m *Model) Blocked(key string) int64 { return m.blocked(key) }
 
+// Remembered reports whether GROW remembers a block of key.
+func (m *Model) Remembered(key string) bool { return m.keys[key].remembers(m.ms()) }
+
 // Overridden reports whether key has an override.
 func (m *Model) Overridden(key string) bool { return m.keys[key].override.ends > m.ms() }
 

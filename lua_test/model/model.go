@@ -94,6 +94,10 @@ type entry struct {
 	// until the key is written again.
 	blocked int64
 
+	// What GROW remembers: how long the last block was, in ms, when it ended, and when this is forgotten,
+	// in ms since the epoch. All are 0 without GROW.
+	length, ended, forgotten int64
+
 	until int64 // when the content expires, in ms since the epoch
 	holds any   // limiter, leases, reply or *usage; nil if the key is only blocked
 	override
@@ -107,7 +111,16 @@ type limiter struct {
 // reply is a reply stored by ONCE.
 type reply []any
 
-func (e entry) expires() int64 { return max(e.blocked, e.until, e.override.ends) }
+func (e entry) expires() int64 { return max(e.blocked, e.until, e.override.ends, e.forgotten) }
+
+// remembers reports whether GROW remembers the block. If the clock was set back to before the block
+// began, it does not, and the block is not in effect.
+func (e entry) remembers(now int64) bool {
+	return e.length > 0 && now >= e.ended-e.length && now < e.forgotten
+}
+
+// lift removes the block and what GROW remembers of it.
+func (e *entry) lift() { e.blocked, e.length, e.ended, e.forgotten = 0, 0, 0, 0 }
 
 // content returns the key's current content, or nil. Content is readable until the end of the ms in
 // which it expires.
@@ -119,13 +132,20 @@ func (m *Model) content(key string) any {
 }
 
 // blocked returns how many ms remain until the key's block ends, or 0 if the key is not blocked.
-func (m *Model) blocked(key string) int64 { return max(0, m.keys[key].blocked-m.ms()) }
+func (m *Model) blocked(key string) int64 {
+	e := m.keys[key]
+	if e.length > 0 && !e.remembers(m.ms()) {
+		return 0
+	}
+	return max(0, e.blocked-m.ms())
+}
 
-// put stores a key's content and keeps an active block and an active override.
+// put stores a key's content and keeps an active block, what GROW remembers, and an active override.
 func (m *Model) put(key string, holds any, until int64) {
 	e := entry{until: until, holds: holds}
-	if m.blocked(key) > 0 {
-		e.blocked = m.keys[key].blocked
+	old := m.keys[key]
+	if m.blocked(key) > 0 || old.remembers(m.ms()) {
+		e.blocked, e.length, e.ended, e.forgotten = old.blocked, old.length, old.ended, old.forgotten
 	}
 	if was := m.keys[key].override; was.ends > m.ms() {
 		e.override = was
@@ -168,7 +188,13 @@ func (m *Model) Do(c Call) (fields any, reason string) {
 		return nil, reason
 	}
 	switch c.Verb {
-	case Take, Peek:
+	case Peek:
+		fields, reason = m.take(c)
+		if list, ok := fields.([]any); ok && c.Grow != nil {
+			return append(list, m.remembered(c.Keys)...), reason
+		}
+		return fields, reason
+	case Take:
 		return m.take(c)
 	case Refund:
 		return m.refund(c)
@@ -208,25 +234,52 @@ func (m *Model) block(c Call) (any, string) {
 		case reply, *usage:
 			return nil, "BADSTATE"
 		}
-	}
-	for _, key := range c.Keys {
-		e, until := m.keys[key], m.ms()+c.SpanMS
-		if c.Extend {
-			until = max(until, e.blocked)
+		if forLeases, _ := m.isFor(key); c.Grow != nil && forLeases {
+			return nil, "BADSTATE"
 		}
-		e.blocked = until
+	}
+	begun, ends := int64(0), []any{}
+	for _, key := range c.Keys {
+		e, length := m.keys[key], c.SpanMS
+		if c.Grow != nil && e.remembers(m.ms()) && m.ms() < e.ended+c.Grow.Forget {
+			length = max(length, min(2*e.length, c.Grow.Max))
+		}
+		if left := m.blocked(key); left == 0 || c.Grow == nil && (!c.Extend || left < length) {
+			e.lift()
+			e.blocked = m.ms() + length
+			if c.Grow != nil {
+				e.length, e.ended, e.forgotten = length, e.blocked, e.blocked+c.Grow.Forget
+			}
+			begun++
+		}
 		m.keys[key] = e
+		ends = append(ends, m.blocked(key))
+	}
+	if c.Grow != nil {
+		return append([]any{begun}, ends...), ""
 	}
 	return int64(len(c.Keys)), ""
+}
+
+// remembered returns what a peek with GROW adds to its reply.
+func (m *Model) remembered(keys []string) []any {
+	list := []any{}
+	for _, key := range keys {
+		if e := m.keys[key]; e.remembers(m.ms()) {
+			list = append(list, []any{e.length, e.forgotten - m.ms()})
+		} else {
+			list = append(list, []any{int64(0), int64(0)})
+		}
+	}
+	return []any{"grow", list}
 }
 
 func (m *Model) unblock(keys []string) any {
 	lifted := int64(0)
 	for _, key := range keys {
-		if m.blocked(key) > 0 {
+		if e := m.keys[key]; m.blocked(key) > 0 || e.remembers(m.ms()) {
 			lifted++
-			e := m.keys[key]
-			e.blocked = 0
+			e.lift()
 			m.store(key, e)
 		}
 	}

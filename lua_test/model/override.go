@@ -27,6 +27,9 @@ func (m *Model) isFor(key string) (forLeases, forState bool) {
 	case limiter:
 		forState = true
 	}
+	if m.keys[key].remembers(m.ms()) {
+		forState = true
+	}
 	if o := m.keys[key].override; o.ends > 0 && o.ends >= m.ms() {
 		forLeases, forState = o.limit.algorithm().Leases, !o.limit.algorithm().Leases
 	}
@@ -58,6 +61,9 @@ func (m *Model) overrideKeys(c Call) (any, string) {
 		if _, isState := e.holds.(limiter); isState == l.algorithm().Leases {
 			e.holds, e.until = nil, 0 // drop expired content of the other kind: leases or states
 		}
+		if e.length > 0 && !e.remembers(m.ms()) {
+			e.lift()
+		}
 		e.override = override{l, m.ms() + c.SpanMS}
 		m.keys[key] = e
 	}
@@ -69,6 +75,9 @@ func (m *Model) endOverrides(keys []string) any {
 	for _, key := range keys {
 		if e := m.keys[key]; e.override.ends > m.ms() {
 			removed++
+			if e.length > 0 && !e.remembers(m.ms()) {
+				e.lift()
+			}
 			e.override = override{}
 			m.store(key, e)
 		}

@@ -34,7 +34,7 @@ func ParseLimit(text string) (Limit, error) {
 }
 
 // words of a take, a peek, a refund and an acquire.
-var words = []string{"COST", "UPTO", "FORCE", "FLOOR", "CLASS", "BORROW", "PAID", "ONCE", "TRACK", "EACH"}
+var words = []string{"COST", "UPTO", "FORCE", "FLOOR", "CLASS", "BORROW", "PAID", "ONCE", "TRACK", "EACH", "GROW"}
 
 // ParseCall parses a command, as Call.Words returns it. policy returns the policy or the limit that a
 // text names.
@@ -48,8 +48,14 @@ func ParseCall(command []string, policy func(text string) (Policy, error)) (c Ca
 	c.Keys, p.args = command[3:3+n], command[3+n:]
 	switch c.Verb {
 	case Block:
-		c.SpanMS, c.Extend = p.number(p.next()), len(p.args) > 0
-		p.args = nil
+		c.SpanMS = p.number(p.next())
+		switch {
+		case len(p.args) == 1 && strings.ToUpper(p.args[0]) == "EXTEND":
+			c.Extend, p.args = true, nil
+		case len(p.args) == 3 && strings.ToUpper(p.args[0]) == "GROW":
+			c.Grow = &Grow{Max: p.number(p.args[1]), Forget: p.number(p.args[2])}
+			p.args = nil
+		}
 	case Override:
 		c.Limits, c.SpanMS = []Policy{p.limit()}, p.number(p.next())
 	case Acquire, Renew, Release:
@@ -183,6 +189,8 @@ func (p *parser) options(c *Call) {
 			c.OnceMS = p.number(p.next())
 		case "TRACK":
 			c.Track = true
+		case "GROW":
+			c.Grow = &Grow{}
 		}
 	}
 }

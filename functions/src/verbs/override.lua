@@ -18,7 +18,7 @@ redis.register_function{
     for i, key in ipairs(keys) do
       local content = list[i]
       local held = content.use or content.held and not limit.lease and 'leases or an override for them'
-        or limit.lease and not content.leases and content.left >= 0 and 'the state of a limit or an override for one'
+        or limit.lease and not content.leases and (content.left >= 0 and 'the state of a limit or an override for one' or content.grown and 'a block with GROW')
       if held then return states.in_use(key, held) end
     end
     local override = { ends = clock.ms() + ms, limit = limit, text = args[1] }

@@ -79,7 +79,12 @@ func (p pool) call(t *rapid.T) model.Call {
 		}
 		if c.Verb == model.Block {
 			c.SpanMS = span(t)
-			c.Extend = pick(t, false, false, true)
+			switch pick(t, "", "", "EXTEND", "GROW", "GROW") {
+			case "EXTEND":
+				c.Extend = true
+			case "GROW":
+				c.Grow = &model.Grow{Max: c.SpanMS * pick(t, int64(1), 2, 3, 100), Forget: span(t)}
+			}
 		}
 		if c.Verb == model.Override {
 			c.SpanMS = span(t)
@@ -149,6 +154,9 @@ func (p pool) plain(t *rapid.T, c *model.Call) {
 	}
 	if c.Verb != model.Refund {
 		leave(t, c)
+	}
+	if c.Verb == model.Peek && pick(t, false, true) {
+		c.Grow = &model.Grow{}
 	}
 }
 

@@ -28,6 +28,9 @@ func Decision(req client.Request, res client.Result) reply.Decision {
 			RetryAfterMS: reply.MS(k.RetryAfter), ResetAfterMS: reply.MS(k.ResetAfter),
 		})
 	}
+	for i, grown := range res.Grown {
+		d.Grown = append(d.Grown, reply.Grown{Key: req.Keys[i], LengthMS: grown.Length.Milliseconds(), ForgottenAfterMS: grown.Forgotten.Milliseconds()})
+	}
 	return d
 }
 

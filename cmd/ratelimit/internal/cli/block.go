@@ -13,14 +13,15 @@ import (
 )
 
 func (a *app) blockCommand() *cobra.Command {
-	var span time.Duration
+	var span, most, forget time.Duration
 	var extend bool
 	cmd := a.jsonFlag(a.serverFlags(&cobra.Command{
 		Use:   "block KEY [KEY ...] --for TIME",
 		Short: "Deny keys for a time, regardless of their limits",
 		Long: `Deny every call on keys for a time from now, regardless of their limits. Meanwhile the limits refill. A second block
-replaces the first; with --extend, a block that ends later stays as it is. In a cluster, all keys of a call need the
-same hash tag, such as {user:42}.`,
+replaces the first; with --extend, a block that ends later stays as it is. With --max and --forget, each block of a key
+is twice as long as the last, up to --max, until --forget has passed since its end; a blocked key stays as it is. In a
+cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit block user:42 --for 1h`,
 		Args:    needsKey,
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -31,8 +32,8 @@ same hash tag, such as {user:42}.`,
 				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or remove blocks with: %s", span, a.again("unblock"))
 			}
 			_, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (any, error) {
-				if extend {
-					return nil, c.Block(ctx, client.Block{For: span, Extend: true}, keys...)
+				if extend || most > 0 || forget > 0 {
+					return nil, c.Block(ctx, client.Block{For: span, Extend: extend, Max: most, Forget: forget}, keys...)
 				}
 				return nil, c.Block(ctx, client.Block{For: span}, keys...)
 			})
@@ -43,14 +44,18 @@ same hash tag, such as {user:42}.`,
 				return a.printJSON(reply.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue is a whole number of ms
 			}
 			least := ""
-			if extend {
+			if extend || most > 0 {
 				least = "at least "
 			}
 			return a.printf("blocked %s for %s%s\n", plural(len(keys), "key"), least, human(span))
 		},
 	}))
 	spanVar(cmd, &span, "for", 0, "duration of the block, such as 90s, 1h30m or 2d")
+	spanVar(cmd, &most, "max", 0, "longest block, with --forget: each block is twice as long as the last")
+	spanVar(cmd, &forget, "forget", 0, "with --max: how long after its end a block is remembered, such as 1d")
+	cmd.MarkFlagsRequiredTogether("max", "forget")
 	cmd.Flags().BoolVar(&extend, "extend", false, "do not shorten a block that ends later")
+	cmd.MarkFlagsMutuallyExclusive("extend", "max")
 	return cmd
 }
 

@@ -43,6 +43,7 @@ Exit codes: 0 allowed · 1 error · 2 denied.`,
 	flags.BoolVar(&options.Force, "force", false, "charge the cost even if it does not fit; the key denies until the debt is paid off")
 	flags.StringVar(&options.UsageKey, "usage-key", "", "also count the decision under this `key`, for ratelimit usage")
 	flags.BoolVar(&d.dry, "dry-run", false, "count nothing, and change nothing")
+	flags.BoolVar(&options.Grow, "penalty", false, "with --dry-run: also show the last block with --max, until it is forgotten")
 	cmd.MarkFlagsMutuallyExclusive("force", "up-to")
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("once-key", "dry-run")
@@ -121,6 +122,9 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 		if d.dry {
 			words, question, command = peeked, (*client.Client).Peek, command+" --dry-run"
 		}
+		if req.Grow && !d.dry {
+			return wrongUse("ratelimit take user:42 100/m --dry-run --penalty", "--penalty is for --dry-run")
+		}
 		if req.OnceKey != "" && req.OnceTTL <= 0 {
 			return fmt.Errorf("--once-ttl %v is not above 0; give the time for which --once-key %q is remembered, such as 10m", req.OnceTTL, req.OnceKey)
 		}
@@ -159,6 +163,11 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 					Allowed: each.Allowed, Limit: each.Limit, Remaining: each.Remaining, RetryAfter: each.RetryAfter, ResetAfter: each.ResetAfter,
 				}
 				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(words, client.Request{Force: req.Force}, one))
+			}
+		}
+		for i, grown := range res.Grown {
+			if !a.json && grown.Length > 0 {
+				a.printf("%s: the last penalty was %s long, forgotten in %s\n", visible(req.Keys[i]), human(grown.Length), human(grown.Forgotten))
 			}
 		}
 		return differs(!res.Allowed)

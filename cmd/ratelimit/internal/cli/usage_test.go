@@ -118,7 +118,7 @@ func TestEveryFlag(t *testing.T) {
 		t.Errorf("%d flags with values, %d durations: are these all?", values, durations)
 	}
 	for _, tt := range []struct{ command, want string }{
-		{"block", "--for duration   duration of the block, such as 90s, 1h30m or 2d\n"},
+		{"block", "--for duration      duration of the block, such as 90s, 1h30m or 2d\n"},
 		{"connection", "--timeout duration       timeout of each step on a server, and of --auth-command (default 5s)\n"},
 	} {
 		var stdout strings.Builder

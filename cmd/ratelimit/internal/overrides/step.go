@@ -19,9 +19,9 @@ const (
 )
 
 var (
-	inString = regexp.MustCompile(`^(?:blocked:(\d{1,16}):\d{1,16}:)?limit:(\d{1,16}):\d{1,16}:(\d{1,4}):`)
+	inString = regexp.MustCompile(`^(?:blocked:(\d{1,16}):\d{1,16}:(?:\d{1,16}:\d{1,16}:)?)?limit:(\d{1,16}):\d{1,16}:(\d{1,4}):`)
 	inBlock  = regexp.MustCompile(`^blocked:(\d{1,16}):\d{1,16}:`)
-	inSet    = regexp.MustCompile(`^override:(\d{1,16}):(\d{1,16}):(\d{1,16})$`)
+	inSet    = regexp.MustCompile(`^override:(\d{1,16}):(\d{1,16}):(\d{1,16})(?::\d{1,16}:\d{1,16}:\d{1,16})?$`)
 )
 
 // step reads the keys of one step of the scan, in at most three round trips. The first reads the
