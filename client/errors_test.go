@@ -265,6 +265,9 @@ func TestBadReplies(t *testing.T) {
 				infoReply("policy_calls", "calc"), infoReply("policy_calls", []any{"calc"}), infoReply("policy_calls", []any{[]any{"calc", int64(1)}}),
 				infoReply("policy_calls", []any{integers(1, 2, 3)}), infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(-1)}}),
 				infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(1<<53 + 1)}}), infoReply("policy_calls", []any{[]any{"calc", int64(1), int64(2), int64(50)}}),
+				infoReply("class_calls", "calc"), infoReply("class_calls", []any{"calc"}), infoReply("class_calls", []any{[]any{"calc"}}), infoReply("class_calls", []any{[]any{"calc", "batch", int64(1)}}),
+				infoReply("class_calls", []any{[]any{"calc", int64(1), int64(1), int64(1)}}), infoReply("class_calls", []any{[]any{"calc", "batch", int64(1), int64(-1)}}),
+				infoReply("borrow_calls", []any{[]any{"calc", int64(1), int64(1)}}), infoReply("borrow_calls", []any{integers(1, 1, 1, 1)}), infoReply("borrow_calls", []any{[]any{"calc", int64(1), int64(1), int64(1<<53 + 1)}}),
 			}},
 	} {
 		for _, reply := range tt.replies {

@@ -31,6 +31,12 @@ type PolicyCalls struct {
 	// The policy's canary has CanaryShare of all keys, in thousandths, and its own counts, which are not
 	// in Allowed and Denied. CanaryShare is 0 if the policy has no canary.
 	CanaryShare, CanaryAllowed, CanaryDenied int64
+
+	// Classes counts the calls of each class of the policy. Guaranteed and Borrowed count the allowed calls of
+	// a policy with a guarantee and a pool: those within the guarantee, and those that only the pool paid. All
+	// of them include the calls that the canary decided.
+	Classes              map[string]struct{ Allowed, Denied int64 }
+	Guaranteed, Borrowed int64
 }
 
 const infoFields = "version, contract, build_id and policies"

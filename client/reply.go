@@ -201,7 +201,45 @@ func parseInfo(reply any) (Info, bool) {
 			return Info{}, false
 		}
 	}
-	return info, true
+	return info, parseShares(fields["class_calls"], fields["borrow_calls"], info.PolicyCalls)
+}
+
+// parseShares adds the fields class_calls and borrow_calls of a reply from ratelimit_info to the calls of
+// the policies. Older libraries have neither.
+func parseShares(classes, borrows any, calls map[string]PolicyCalls) bool {
+	for i, field := range []any{classes, borrows} {
+		list, ok := field.([]any)
+		if !ok && field != nil {
+			return false
+		}
+		for _, entry := range list {
+			fields, _ := entry.([]any)
+			texts := 2 - i // the policy's name and, for class_calls, the class
+			if len(fields) < texts {
+				return false
+			}
+			var n [3]int64
+			counts := n[:2+i]
+			name, isName := fields[0].(string)
+			class, isClass := fields[texts-1].(string)
+			policy, known := calls[name]
+			if !isName || !isClass || !parseIntegers(described(fields[texts:]), counts) || slices.Min(counts) < 0 || slices.Max(counts) > mostCost {
+				return false
+			}
+			switch {
+			case !known:
+				continue
+			case i == 1:
+				policy.Guaranteed, policy.Borrowed = n[0], n[1]
+			case policy.Classes == nil:
+				policy.Classes = map[string]struct{ Allowed, Denied int64 }{class: {n[0], n[1]}}
+			default:
+				policy.Classes[class] = struct{ Allowed, Denied int64 }{n[0], n[1]}
+			}
+			calls[name] = policy
+		}
+	}
+	return true
 }
 
 // parsePolicyCalls parses the field policy_calls of a reply from ratelimit_info. For each policy,

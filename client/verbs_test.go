@@ -242,6 +242,12 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 		"export": {Allowed: 90, Denied: 3, CanaryShare: 50, CanaryAllowed: 4, CanaryDenied: 2},
 	}
 	calls := []any{append([]any{"calc"}, integers(5, 1)...), append([]any{"export"}, integers(90, 3, 50, 4, 2, 7)...)}
+	shares := full
+	shares.PolicyCalls = map[string]client.PolicyCalls{
+		"calc":   {Allowed: 5, Denied: 1, Classes: map[string]struct{ Allowed, Denied int64 }{"batch": {1, 1}, "default": {4, 0}}},
+		"export": {Allowed: 90, Denied: 3, CanaryShare: 50, CanaryAllowed: 4, CanaryDenied: 2, Guaranteed: 80, Borrowed: 14},
+	}
+	classes := []any{[]any{"calc", "batch", int64(1), int64(1)}, []any{"calc", "default", int64(4), int64(0)}, []any{"unknown", "batch", int64(4), int64(0)}}
 	noPolicies := full
 	noPolicies.PolicyCalls = map[string]client.PolicyCalls{}
 	for _, tt := range []struct {
@@ -253,6 +259,7 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 		{append([]any{"before", "x"}, infoReply()...), full},
 		{infoReply("shadow_denied", nil), older},
 		{infoReply("policy_calls", calls), counting},
+		{infoReply("policy_calls", calls, "class_calls", classes, "borrow_calls", []any{append([]any{"export"}, integers(80, 14, 5)...)}), shares},
 		{infoReply("policy_calls", []any{}), noPolicies},
 	} {
 		if got, err := newClient(t, &fake{reply: tt.reply}).Info(ctx); err != nil || !reflect.DeepEqual(got, tt.want) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -160,7 +162,7 @@ func policiesOf(code string) map[string]string {
 	// policies.
 	list, _ := functions.ReadPolicies(code)
 	for _, p := range list {
-		text := limitsText(p.Limits, p.Shadow)
+		text := limitsText(p, p.Shadow, p.Floor) + classesText(p)
 		if p.Track {
 			text += " (track)"
 		}
@@ -181,19 +183,37 @@ func canariesOf(code string) map[string]string {
 		for i, limit := range p.Canary.Limits {
 			p.Limits[i].Limit = limit
 		}
-		found[p.Name] = p.Canary.Percent() + " of the keys: " + limitsText(p.Limits, p.Canary.Shadow)
+		found[p.Name] = p.Canary.Percent() + " of the keys: " + limitsText(p, p.Canary.Shadow, p.Canary.Floor)
 	}
 	return found
 }
 
-func limitsText(limits []functions.PolicyLimit, shadow bool) string {
+// limitsText formats the limits of a policy or of its canary, which have their own shadow and floor.
+func limitsText(p functions.Policy, shadow bool, floor int) string {
 	var parts []string
-	for _, limit := range limits {
+	for _, limit := range p.Limits {
 		parts = append(parts, limit.String())
 	}
 	text := strings.Join(parts, "; ")
+	if p.Borrow {
+		text += fmt.Sprintf(" (borrow, floor %d%%)", floor)
+	}
 	if shadow {
 		text += " (shadow)"
 	}
 	return text
+}
+
+func classesText(p functions.Policy) string {
+	var parts []string
+	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
+		parts = append(parts, fmt.Sprintf("%s %d%%", class, p.Classes[class]))
+	}
+	switch {
+	case p.AnyClass:
+		return " (classes any)"
+	case len(parts) > 0:
+		return " (classes " + strings.Join(parts, ", ") + ")"
+	}
+	return ""
 }

@@ -180,3 +180,45 @@ func action(n loader.Node) string {
 	}
 	return "replace"
 }
+
+// A plan shows the classes of a policy, and its guarantee and pool.
+func TestPlanOfClassesAndGuarantees(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := newLoader(t, at(t, addr))
+	policy := func(change func(*functions.Policy)) functions.Policy {
+		p := functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "900/s"}}}
+		change(&p)
+		return p
+	}
+	canary := func(floor int) *functions.Canary {
+		return &functions.Canary{Limits: []string{"80/s", "800/s"}, Share: 50, Floor: floor}
+	}
+	const limits = "guarantee: 80/s; pool: 900/s"
+	for _, tt := range []struct {
+		change func(*functions.Policy)
+		want   string
+	}{
+		{func(*functions.Policy) {}, "policy api added: >" + limits + "\n"},
+		{func(p *functions.Policy) { p.Classes = map[string]int{"batch": 50, "default": 20} },
+			"policy api changed: " + limits + ">" + limits + " (classes batch 50%, default 20%)\n"},
+		{func(p *functions.Policy) { p.Classes = map[string]int{"batch": 60, "default": 20} },
+			"policy api changed: " + limits + " (classes batch 50%, default 20%)>" + limits + " (classes batch 60%, default 20%)\n"},
+		{func(p *functions.Policy) { p.AnyClass = true },
+			"policy api changed: " + limits + " (classes batch 60%, default 20%)>" + limits + " (classes any)\n"},
+		{func(p *functions.Policy) { p.Borrow = true },
+			"policy api changed: " + limits + " (classes any)>" + limits + " (borrow, floor 0%)\n"},
+		{func(p *functions.Policy) { p.Borrow, p.Floor = true, 80 },
+			"policy api changed: " + limits + " (borrow, floor 0%)>" + limits + " (borrow, floor 80%)\n"},
+		{func(p *functions.Policy) { p.Borrow, p.Floor, p.Canary = true, 80, canary(80) },
+			"canary api added: >5% of the keys: guarantee: 80/s; pool: 800/s (borrow, floor 80%)\n"},
+		{func(p *functions.Policy) { p.Borrow, p.Floor, p.Canary = true, 80, canary(20) },
+			"canary api changed: guarantee: 80/s; pool: 800/s (borrow, floor 80%)>guarantee: 80/s; pool: 800/s (borrow, floor 20%)\n"},
+	} {
+		build := must[functions.Build](t)(functions.New(functions.WithPolicies(policy(tt.change))))
+		plan := must[loader.Report](t)(l.Plan(t.Context(), build, loader.Options{}))
+		if got := describeChanges(plan.Nodes[0].Changes); !strings.HasSuffix(got, tt.want) || strings.Count(got, "policy")+strings.Count(got, "canary") != 1 {
+			t.Errorf("%s\nwant\n%s", got, tt.want)
+		}
+		must[loader.Report](t)(l.Deploy(t.Context(), build, loader.Options{}))
+	}
+}

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,34 @@ func (t *trial) policy(before, after functions.Policy) functions.Effect {
 		refused := fmt.Sprintf("calls with %s are refused with BADKEYS until they pass %d", counted(int64(had), "key"), takes)
 		worst = functions.Effect{Keys: strings.TrimSuffix(refused+"; "+worst.Keys, "; "), Denied: true}
 	}
+	if lost := lostClasses(before, after); lost != "" {
+		refused := fmt.Sprintf("calls with %s are refused with BADARGS", lost)
+		worst = functions.Effect{Keys: strings.TrimSuffix(refused+"; "+worst.Keys, "; "), Denied: true}
+	}
 	return worst
+}
+
+// lostClasses describes the classes that calls can no longer name, or returns "". Calls need not name
+// the class default, so it is not lost.
+func lostClasses(before, after functions.Policy) string {
+	switch {
+	case after.AnyClass:
+		return ""
+	case before.AnyClass && len(after.Classes) == 0:
+		return "any CLASS"
+	case before.AnyClass:
+		return "a CLASS other than " + strings.Join(slices.Sorted(maps.Keys(after.Classes)), ", ")
+	}
+	var lost []string
+	for _, class := range slices.Sorted(maps.Keys(before.Classes)) {
+		if _, ok := after.Classes[class]; !ok && class != "default" {
+			lost = append(lost, class)
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+	return "CLASS " + strings.Join(lost, ", ")
 }
 
 // keysOf returns the number of keys that ratelimit_take needs for a policy.

@@ -29,6 +29,17 @@ func TestEffects(t *testing.T) {
 	}
 	shadow := func(p functions.Policy) functions.Policy { p.Shadow = true; return p }
 	track := func(p functions.Policy) functions.Policy { p.Track = true; return p }
+	classes := func(p functions.Policy, names ...string) functions.Policy {
+		if names[0] == "any" {
+			p.AnyClass = true
+			return p
+		}
+		p.Classes = map[string]int{}
+		for _, name := range names {
+			p.Classes[name] = 20
+		}
+		return p
+	}
 	for _, tt := range []struct {
 		before, after functions.Policy
 		want          functions.Effect
@@ -56,6 +67,12 @@ func TestEffects(t *testing.T) {
 		{one("100/m"), track(one("100/m")), functions.Effect{Keys: "calls with 1 key are refused with BADKEYS until they pass 2", Denied: true}},
 		{track(one("100/m")), one("100/m"), functions.Effect{Keys: "calls with 2 keys are refused with BADKEYS until they pass 1", Denied: true}},
 		{one("100/m"), shadow(one("100/m")), functions.Effect{}},
+		{one("100/m"), classes(one("100/m"), "batch", "default"), functions.Effect{}},
+		{classes(one("100/m"), "batch", "default"), classes(one("100/m"), "batch"), functions.Effect{}},
+		{classes(one("100/m"), "batch", "default"), classes(one("100/m"), "any"), functions.Effect{}},
+		{classes(one("100/m"), "batch", "critical", "default"), one("10/m"), functions.Effect{Keys: "calls with CLASS batch, critical are refused with BADARGS; carry over: after 5 units of 100, 9 of 10 are left", Denied: true}},
+		{classes(one("100/m"), "any"), one("100/m"), functions.Effect{Keys: "calls with any CLASS are refused with BADARGS", Denied: true}},
+		{classes(one("100/m"), "any"), classes(one("100/m"), "batch", "critical"), functions.Effect{Keys: "calls with a CLASS other than batch, critical are refused with BADARGS", Denied: true}},
 	} {
 		if got := effectsOf(t, [2]functions.Policy{tt.before, tt.after})[0]; got != tt.want {
 			t.Errorf("%v to %v:\n%+v\nwant\n%+v", tt.before.Limits, tt.after.Limits, got, tt.want)

@@ -24,8 +24,8 @@ type Findings struct {
 	// a rate never denies first, or a burst is below the stated cost.
 	Doubtful Mistakes
 
-	// Notes lists limits that never allow a call, such as 0/m. They are valid, but readers may
-	// overlook them.
+	// Notes lists limits that never allow a call, such as 0/m, and limits of two policies that differ
+	// so much in their burst that keys must not have both. They are valid, but readers may overlook them.
 	Notes Mistakes
 }
 
@@ -41,9 +41,10 @@ func (f *File) Findings() (Findings, error) {
 	}
 	defer func() { _ = server.Close() }()
 	var found Findings
+	bursts := map[string]burst{}
 	for rest := f.Policies; len(rest) > 0; { // one file at a time, because the positions of problems belong to a file
 		name := cmp.Or(rest[0].file, f.Name)
-		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name)}
+		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name), bursts: bursts}
 		for len(rest) > 0 && cmp.Or(rest[0].file, f.Name) == name {
 			c.policy(rest[0])
 			rest = rest[1:]
@@ -88,6 +89,32 @@ type checker struct {
 	server                 *embedded.Server
 	wrong, doubtful, notes source
 	failed                 error
+	bursts                 map[string]burst // the first limit of each algorithm with the same rates
+}
+
+// burst is a limit with one rate.
+type burst struct {
+	policy, limit string
+	capacity      int64
+}
+
+// sharesNot notes a limit that forgets what another policy's limit has taken from the same key, because
+// the two differ only in their burst, and one of them is about twice the other.
+func (c *checker) sharesNot(at *yaml.Node, policy, what, text string, l limit) {
+	if c.bursts == nil || len(l.rates) != 1 || !strings.Contains("gcra leaky_bucket token_bucket", l.algorithm) {
+		return
+	}
+	rates, of := l.rates[0], burst{policy, text, l.capacity()}
+	rates.text, rates.capacity = "", 0
+	kind := fmt.Sprint(l.algorithm, rates)
+	first, known := c.bursts[kind]
+	switch {
+	case !known:
+		c.bursts[kind] = of
+	case first.policy != policy && max(first.capacity, of.capacity) >= 2*min(first.capacity, of.capacity)-1 && first.capacity != of.capacity:
+		c.notes.Wrong(at, "%s: %s differs from %s of policy %s only in its burst; on one key, the smaller burst forgets what the other has taken. For priorities, use one limit with classes",
+			what, text, first.limit, first.policy)
+	}
 }
 
 func (c *checker) policy(p Policy) {
@@ -95,7 +122,7 @@ func (c *checker) policy(p Policy) {
 	if p.Canary == nil {
 		return
 	}
-	of := Policy{at: &yaml.Node{}}
+	of := Policy{Policy: functions.Policy{Name: p.Name}, at: &yaml.Node{}}
 	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
@@ -160,6 +187,7 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 				c.doubtful.Wrong(at, "%s: a call of cost %d without a class never passes, because the class default keeps %d %% of %s free; raise its burst",
 					what, costs[i], kept, limit.Limit)
 			}
+			c.sharesNot(at, p.Name, what, limit.Limit, parsed)
 			for _, redundant := range redundantRates(parsed) {
 				c.doubtful.Wrong(at, "%s: %s", what, redundant)
 			}

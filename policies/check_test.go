@@ -135,3 +135,36 @@ func TestRedundantCalendarRates(t *testing.T) {
 		}
 	}
 }
+
+// TestNotesOfBursts checks the note about limits that differ only in burst, and that what it says is true.
+func TestNotesOfBursts(t *testing.T) {
+	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(startOfTests))
+	for _, tt := range []struct {
+		a, b string
+		note bool
+	}{
+		{"100/d", "100/d burst=20", true},
+		{"100/d", "100/d burst=50", true},
+		{"100/d", "100/d burst=51", false},
+		{"leaky_bucket 100/d burst=200", "leaky_bucket 100/d", true},
+		{"100/d", "100/d", false},
+	} {
+		found := must[Findings](t)(parse(t, "policies:\n  people: "+tt.a+"\n  batch: "+tt.b+"\n").Findings())
+		if len(found.Wrong)+len(found.Doubtful) > 0 || len(found.Notes) > 0 != tt.note {
+			t.Errorf("%s and %s: %+v", tt.a, tt.b, found)
+		}
+	}
+	found := must[Findings](t)(parse(t, "policies:\n  people: 100/d\n  other: 100/h burst=20\n  batch: 100/d burst=20\n").Findings())
+	const want = "p.yaml:4:10: policy batch: 100/d burst=20 differs from 100/d of policy people only in its burst; on one key, the smaller burst forgets what the other has taken. For priorities, use one limit with classes"
+	if got := lines(found.Notes); len(got) != 1 || !strings.HasSuffix(got[0], strings.TrimPrefix(want, "p.yaml:")) {
+		t.Errorf("%q", got)
+	}
+	// What the note says: after 90 of 100 units, the smaller burst allows a call, and then the larger has room again.
+	for _, call := range [][]any{{"100/d", "COST", 90}, {"100/d burst=20"}} {
+		must[any](t)(server.Do(append([]any{"FCALL", "ratelimit_take", 1, "k"}, call...)...))
+	}
+	reply := must[any](t)(server.Do("FCALL_RO", "ratelimit_peek", 1, "k", "100/d")).([]any)
+	if left := reply[2].(int64); left < 50 {
+		t.Errorf("%d units are left, so the note is wrong", left)
+	}
+}

@@ -33,6 +33,7 @@ ends it; elsewhere each pass is a table, or with --json a line.
 
 A call counts once for each policy that it names, and is denied only for the policies that denied it. For a shadow
 policy, DENIED are allowed calls that it would have denied. The calls on the keys of a canary are in its own row.
+Rows of classes, with the percentage that each leaves to others, and of guaranteed and borrowed calls count the same calls again.
 Decisions that a client makes by itself, from a batch or a remembered denial, do not reach a server, so they are not
 counted.
 
@@ -201,6 +202,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 		if c := p.Canary; c != nil {
 			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Shadow, c.Calls))
 		}
+		rows = append(rows, shareRows(p)...)
 	}
 	for column := 2; column < 7; column++ {
 		width := 0
@@ -223,6 +225,28 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 			a.expand("load a newer one with: $deploy", nil))) + "\n"
 	}
 	return text
+}
+
+// shareRows returns a row for each class of a policy, and rows for its guarantee and its pool.
+func shareRows(p policycalls.Policy) (rows [][]string) {
+	add := func(kind string, percent *int, allowed int64, denied ...string) {
+		if percent != nil {
+			kind += fmt.Sprintf(" %d%%", *percent)
+		}
+		rows = append(rows, append(append([]string{"@" + p.Name, kind, grouped(allowed)}, denied...), "-", "-", "-"))
+	}
+	for _, c := range p.Classes {
+		denied := grouped(c.Denied)
+		if p.Shadow && c.Denied > 0 {
+			denied = "would " + denied
+		}
+		add("class "+c.Name, c.Percent, c.Allowed, denied, deniedPercent(c.Count))
+	}
+	if pool := p.Pool; pool != nil && p.Counted {
+		add("guaranteed", nil, pool.Guaranteed, "-", "-")
+		add("borrowed, floor", pool.Floor, pool.Borrowed, "-", "-")
+	}
+	return rows
 }
 
 // kind describes a policy or a canary. own is "" for a policy. For a canary it is a string such as

@@ -38,7 +38,25 @@ type Policy struct {
 	Shadow bool     `json:"shadow"`
 	Track  bool     `json:"track"`
 	Calls
-	Canary *Canary `json:"canary,omitempty"` // nil if the policy has none
+	Canary   *Canary `json:"canary,omitempty"`    // nil if the policy has none
+	Classes  []Class `json:"classes,omitempty"`   // sorted by name
+	AnyClass bool    `json:"any_class,omitempty"` // calls may name any class; false if the source code cannot be read
+	Pool     *Pool   `json:"pool,omitempty"`      // nil if the policy has no guarantee, or if that is not known
+}
+
+// Class holds the calls of a class of a policy, with those that the canary decided.
+type Class struct {
+	Name    string `json:"name"`
+	Percent *int   `json:"percent,omitempty"` // how much of the capacities its calls keep free; nil if the source code cannot be read
+	usage.Count
+}
+
+// Pool holds the allowed calls of a policy with a guarantee and a pool, with those that the canary
+// decided.
+type Pool struct {
+	Floor      *int  `json:"floor,omitempty"` // the percentage that borrowers leave; nil if the source code cannot be read
+	Guaranteed int64 `json:"guaranteed"`      // calls within the guarantee
+	Borrowed   int64 `json:"borrowed"`        // calls that only the pool paid
 }
 
 // Canary describes the canary of a policy. For a share of the keys, it decides instead of the
@@ -84,7 +102,14 @@ func (r *Reader) Read(ctx context.Context, rdb redis.UniversalClient) (Fleet, er
 
 // describe adds the fields that come from a library's source code.
 func (p *Policy) describe(text functions.Policy) {
-	p.Limits, p.Shadow, p.Track = nil, text.Shadow, text.Track
+	p.Limits, p.Shadow, p.Track, p.AnyClass = nil, text.Shadow, text.Track, text.AnyClass
+	for name, percent := range text.Classes {
+		p.class(name).Percent = &percent
+	}
+	if text.Borrow {
+		p.Pool = cmp.Or(p.Pool, &Pool{})
+		p.Pool.Floor = &text.Floor
+	}
 	for _, limit := range text.Limits {
 		p.Limits = append(p.Limits, limit.String())
 	}
@@ -95,6 +120,15 @@ func (p *Policy) describe(text functions.Policy) {
 	for i, limit := range text.Canary.Limits {
 		p.Canary.Limits = append(p.Canary.Limits, functions.PolicyLimit{Key: text.Limits[i].Key, Limit: limit}.String())
 	}
+}
+
+// class returns the class with the name. It adds one if there is none.
+func (p *Policy) class(name string) *Class {
+	at, found := slices.BinarySearchFunc(p.Classes, name, func(c Class, name string) int { return cmp.Compare(c.Name, name) })
+	if !found {
+		p.Classes = slices.Insert(p.Classes, at, Class{Name: name})
+	}
+	return &p.Classes[at]
 }
 
 func (r *Reader) sum(nodes []Node) Fleet {
@@ -158,6 +192,16 @@ func (f *Fleet) add(info client.Info) {
 // is the time between the two replies. If took is 0, add ignores before.
 func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
 	p.Calls.add(usage.Count{Allowed: counts.Allowed, Denied: counts.Denied}, usage.Count{Allowed: before.Allowed, Denied: before.Denied}, took)
+	for name, calls := range counts.Classes {
+		class := p.class(name)
+		class.Allowed += calls.Allowed
+		class.Denied += calls.Denied
+	}
+	if counts.Guaranteed+counts.Borrowed > 0 {
+		p.Pool = cmp.Or(p.Pool, &Pool{})
+		p.Pool.Guaranteed += counts.Guaranteed
+		p.Pool.Borrowed += counts.Borrowed
+	}
 	if counts.CanaryShare == 0 {
 		return
 	}
