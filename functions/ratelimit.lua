@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ca6ddda4a66f'
+local BUILD_ID = '7a902583eb67'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1455,7 +1455,7 @@ end
 local function floors()
   local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
   for i = 1, request.count do
-    local limit, err = request.limits[i], nil
+    local limit, err = request.limits[i]
     local own = percent or limit.floor
     if class then
       own, err = policies.class(limit, class)
@@ -1681,20 +1681,20 @@ local function charge(request, verb)
 end
 
 local function restore(keys, request)
-  local kept, named, shadows = {}, request.limits, request.group_of
+  local replaced, named, shadows = {}, request.limits, request.group_of
   for i = 1, request.count do
     local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
     for j = at or 1, at and at + named[i].size - 1 or 0 do
-      if list[j].room then kept[j] = i end
+      if list[j].room then replaced[j] = i end
     end
   end
   states.begin()
   local restored = {}
-  for _, i in pairs(kept) do
+  for _, i in pairs(replaced) do
     if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
-  for j in pairs(kept) do
+  for j in pairs(replaced) do
     list[j].room, states.any_room = true, true
   end
 end
@@ -1890,8 +1890,8 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if blocked then
-        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
-        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+        local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
+        return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)
       end
       limit, free, a, b, c = overrides.probe(key, head, left)
       commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
@@ -2711,7 +2711,7 @@ leases.limit = numbers.remembered(function(text) return limits.checked(text, par
 algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, ratelimit_renew and ratelimit_release' }
 
 local function floor_of(policy, name, word, text)
-  local classes, percent, err = policy and policy.classes, nil, nil
+  local classes, percent, err = policy and policy.classes
   if not word then
     return type(classes) == 'table' and classes.default or 0
   elseif word == 'FLOOR' then

@@ -254,7 +254,7 @@ end
 local function floors()
   local percent, class = request.FLOOR or request.FORCE and 0, request.CLASS
   for i = 1, request.count do
-    local limit, err = request.limits[i], nil
+    local limit, err = request.limits[i]
     local own = percent or limit.floor
     if class then
       own, err = policies.class(limit, class)

@@ -149,20 +149,20 @@ end
 -- replaced by one with room for more. The new state is not stored, so the reply must not count this
 -- room. Such a state still does not deny: it keeps its field room.
 local function restore(keys, request)
-  local kept, named, shadows = {}, request.limits, request.group_of -- kept: from the position of such a state to its key
+  local replaced, named, shadows = {}, request.limits, request.group_of -- replaced: from the position of such a state to its key
   for i = 1, request.count do
     local at = first[i] == list and not (shadows and shadows[i] or ENFORCED).charged and second[i]
     for j = at or 1, at and at + named[i].size - 1 or 0 do
-      if list[j].room then kept[j] = i end
+      if list[j].room then replaced[j] = i end
     end
   end
   states.begin()
   local restored = {}
-  for _, i in pairs(kept) do
+  for _, i in pairs(replaced) do
     if not restored[i] then states.load_above(request.floors and request.floors[i] or 0, keys[i], named[i], second[i], 1) end
     restored[i] = true
   end
-  for j in pairs(kept) do
+  for j in pairs(replaced) do
     list[j].room, states.any_room = true, true
   end
 end
@@ -380,8 +380,8 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     if type(head) == 'string' then
       local blocked = limit.capacity > 0 and states.blocked(key, head, left)
       if blocked then
-        local never = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
-        return answer(calls, 0, limit.rates[1].capacity, 0, never and -1 or blocked, blocked)
+        local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
+        return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)
       end
       limit, free, a, b, c = overrides.probe(key, head, left)
       commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0

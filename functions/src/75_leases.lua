@@ -393,7 +393,7 @@ algorithms.concurrency = { refusal = 'concurrency is for ratelimit_acquire, rate
 -- floor_of reads what follows the lease ID: FLOOR and a percentage, CLASS and a name, or nothing. policy is that of the call, or
 -- nil, and name its name. It returns the percentage, and the class for policies.calls, or nil and the error.
 local function floor_of(policy, name, word, text)
-  local classes, percent, err = policy and policy.classes, nil, nil
+  local classes, percent, err = policy and policy.classes
   if not word then
     return type(classes) == 'table' and classes.default or 0
   elseif word == 'FLOOR' then
