@@ -41,6 +41,20 @@ func TestBorrowVectors(t *testing.T) {
 	runAll(t, embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text()))), []functions.VectorFile{file})
 }
 
+// TestBorrowFromABlockedKey checks the first call of a server: states that another call has filled would
+// hide that those of a blocked key have no units.
+func TestBorrowFromABlockedKey(t *testing.T) {
+	for _, algorithm := range []string{"gcra", "leaky_bucket", "token_bucket", "fixed_window", "sliding_window", "sliding_log"} {
+		for blocked, want := range map[string]string{"{v}:t": "[0 2 0 5000 5000 1]", "{v}:p": "[0 10 0 5000 5000 2]"} {
+			server := embedded.Run(t, embedded.WithLibrary(mutated(t, functions.Source())), embedded.WithTime(time.UnixMicro(1700000000000000)))
+			must[any](t)(server.Do("FCALL", "ratelimit_block", 1, blocked, 5000))
+			if got := textOf(server.Do("FCALL", "ratelimit_take", 2, "{v}:t", "{v}:p", algorithm+" 2/s", algorithm+" 10/s", "BORROW")); got != want {
+				t.Errorf("%s, %s is blocked: got %s, want %s", algorithm, blocked, got, want)
+			}
+		}
+	}
+}
+
 // TestShadowVectors checks the vectors in shadow.json, and that shadow.yaml has their policies.
 func TestShadowVectors(t *testing.T) {
 	file, build := vectorsOf(t, "shadow")
