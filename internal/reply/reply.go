@@ -17,7 +17,6 @@ type Decision struct {
 
 	Shadow *Shadow `json:"shadow,omitempty"` // for a call with a shadow policy
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each
-	Grown  []Grown `json:"grown,omitempty"`  // for a call with Grow
 }
 
 // Key is the separate result of one key's limit.
@@ -28,13 +27,6 @@ type Key struct {
 	Remaining    int64  `json:"remaining"`
 	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
 	ResetAfterMS int64  `json:"reset_after_ms"`
-}
-
-// Grown is what is remembered of a key's last block that grows; 0 and 0 if nothing is.
-type Grown struct {
-	Key              string `json:"key"`
-	LengthMS         int64  `json:"length_ms"`
-	ForgottenAfterMS int64  `json:"forgotten_after_ms"`
 }
 
 // Shadow is the decision that the call would get if its shadow policies were enforced.

@@ -28,10 +28,30 @@ func Decision(req client.Request, res client.Result) reply.Decision {
 			RetryAfterMS: reply.MS(k.RetryAfter), ResetAfterMS: reply.MS(k.ResetAfter),
 		})
 	}
-	for i, grown := range res.Grown {
-		d.Grown = append(d.Grown, reply.Grown{Key: req.Keys[i], LengthMS: grown.Length.Milliseconds(), ForgottenAfterMS: grown.Forgotten.Milliseconds()})
-	}
 	return d
+}
+
+// Remembered is a decision that also says what is remembered of each key's last block that grows. The
+// gateway has no such call.
+type Remembered struct {
+	reply.Decision
+	Grown []Grown `json:"grown,omitempty"`
+}
+
+// Grown is what is remembered of a key; 0 and 0 if nothing is.
+type Grown struct {
+	Key              string `json:"key"`
+	LengthMS         int64  `json:"length_ms"`
+	ForgottenAfterMS int64  `json:"forgotten_after_ms"`
+}
+
+// Take returns the JSON of res, the result of a take or a peek.
+func Take(req client.Request, res client.Result) Remembered {
+	r := Remembered{Decision: Decision(req, res)}
+	for i, grown := range res.Grown {
+		r.Grown = append(r.Grown, Grown{Key: req.Keys[i], LengthMS: grown.Length.Milliseconds(), ForgottenAfterMS: grown.Forgotten.Milliseconds()})
+	}
+	return r
 }
 
 // Lease returns the JSON of a decision about a lease of key.

@@ -152,7 +152,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 			return a.withArguments(err, command, req)
 		}
 		if a.json {
-			a.printJSON(answer.Decision(req, res))
+			a.printJSON(answer.Take(req, res))
 		} else {
 			a.printf("%s\n", sentence(words, req, res))
 			if !res.Allowed {
