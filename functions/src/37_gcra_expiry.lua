@@ -50,7 +50,7 @@ local function time_left(key, now)
   return expiry < 0 and expiry or expiry > now and expiry - now or 0
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the debt, the key's value
+-- probe, commit and waits decide on a key: see src/45_limits.lua. What probe returns for the other two is the debt, the key's value
 -- and its PTTL. A debt above b*T may be impossible for this call, so its states are loaded.
 local function probe(key, limit, _, now)
   local rate, left = limit.rate, now and time_left(key, now) or redis.call('PTTL', key)

@@ -53,7 +53,7 @@ end
 local tats_of = {} -- for each key of a call, the TAT of each rate in us; reused by the next call
 
 -- probe, commit and waits decide on a key (see src/45_limits.lua) for a limit in which each T is a whole number of
--- us: a tick is then 1 us. They go on with the TATs, in us since the epoch, and the position of the rate with the fewest units,
+-- us: a tick is then 1 us. What probe returns for the other two is the TATs, in us since the epoch, and the position of the rate with the fewest units,
 -- which is the binding one. A TAT that has passed counts as now. A TAT more than b*T after now may be impossible for this call,
 -- so the key's states are loaded. The limit's pattern (shape) fits only values without "+<k>" and "-debt", so each TAT has a
 -- fixed position in the value.

@@ -362,7 +362,7 @@ end
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 } -- the request of decisions.one; reused by the next call
 local reply_of_one = { 1, 0, 0, 0, 0, 1 } -- its reply
 
--- answer fills in the reply to a call with one key, and counts the call for its policy.
+-- answer returns the reply to a call with one key, and adds the call to the counts of its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply_of_one
@@ -370,9 +370,9 @@ local function answer(calls, allowed, capacity, free, retry, reset)
   return whole
 end
 
--- beyond is one for a call with an option, or for a key that probe cannot tell. It decides on keys that are blocked or have
--- an override, and leaves all others to decide. free, a, b and c are what probe has returned. percent is that of FLOOR, or
--- nil, and calls the counts of the limit's policy, or nil.
+-- beyond decides what the functions one and above do not: calls with an option, and keys of which probe does not know how many
+-- units fit. If such a key is neither blocked nor has an override, the function decide takes the call. free, a, b and c are what
+-- probe has returned. percent is that of FLOOR, or nil, and calls the counts of the limit's policy, or nil.
 local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
   local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
   if not free then

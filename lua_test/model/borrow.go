@@ -243,7 +243,7 @@ func (s *standing) owed(at moment) int64 {
 	return s.limit.algorithm().Open(s.rate(), nil, at).owes()
 }
 
-// full returns how many units a call with a guarantee could charge to a full pool.
+// full returns the highest cost that a guaranteed call could charge to a pool from which nothing is taken.
 func (l *loan) full() int64 {
 	most := MaxCount
 	for _, s := range l.pool {

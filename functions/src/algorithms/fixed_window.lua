@@ -94,7 +94,7 @@ local function convert(value, expiry) return string.format('%d:%d', marked_count
 
 ------------------------------------------------------------------- one rate: the value is the mark and the count
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the count and the ms that the window
+-- probe, commit and waits decide on a key: see src/45_limits.lua. What probe returns for the other two is the count and the ms that the window
 -- stays open.
 local function probe(key, limit, _, now)
   local value = redis.pcall('GETRANGE', key, '0', '511')

@@ -241,7 +241,7 @@ end
 
 local short = { offset = 0, skip = #PREFIX } -- the fields of a state that search needs of a log that probe has read; reused
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the text, the first entry that counts
+-- probe, commit and waits decide on a key: see src/45_limits.lua. What probe returns for the other two is the text, the first entry that counts
 -- and the time of the last one, 0 if none counts. If the log is long, has units later than now or is not one rate's log, its state is
 -- loaded.
 local function probe(key, limit)

@@ -132,7 +132,7 @@ local function save(state)
   return string.format('%d:%d:', state.rate.width, state.current) .. table.concat(list, ','), state.now + state.reset
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the counts of the current bucket and
+-- probe, commit and waits decide on a key: see src/45_limits.lua. What probe returns for the other two is the counts of the current bucket and
 -- of the one before it, and the ms since the current bucket began. If the rate has several buckets, or the key holds
 -- another kind of state, the states are loaded.
 local function probe(key, limit)

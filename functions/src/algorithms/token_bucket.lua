@@ -96,7 +96,7 @@ local function spent(key, from)
   return nil, nil, numbers.parse_digits(string.match(text, '^(%d+):'))
 end
 
--- probe, commit and waits decide on a key: see src/45_limits.lua. They go on with the tokens and the time of the last
+-- probe, commit and waits decide on a key: see src/45_limits.lua. What probe returns for the other two is the tokens and the time of the last
 -- addition. If the key holds debt or the state of another algorithm, or if the clock was set back, its states are
 -- loaded.
 local function probe(key, limit)
