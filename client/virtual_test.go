@@ -93,13 +93,10 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	var reply any
 	var err error
-	v.one.Lock()
-	v.run <- func() {
+	v.outside(func() {
 		v.server.SetTime(now.Add(26 * 365 * 24 * time.Hour)) // a bubble's clock starts in 2000, and leases are valid only from 2001 on
 		reply, err = v.server.Do(args...)
-	}
-	<-v.ran
-	v.one.Unlock()
+	})
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
@@ -122,6 +119,15 @@ func (v *virtual) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	cmd.(interface{ SetVal(any) }).SetVal(reply)
 	return nil
+}
+
+// outside calls f outside the bubble. The server may start a goroutine that waits for real time, and a bubble with such a
+// goroutine would wait forever.
+func (v *virtual) outside(f func()) {
+	v.one.Lock()
+	defer v.one.Unlock()
+	v.run <- f
+	<-v.ran
 }
 
 // set calls change while it holds the lock of v, because calls may be in progress.

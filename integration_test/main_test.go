@@ -285,7 +285,7 @@ func restore(t *testing.T, b *backend.Backend) {
 // testContext returns a context whose timeout is shorter than that of the whole run. The timeout is
 // still long, because tests are many times slower on a busy machine.
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -117,7 +117,7 @@ tests() {
 	[ "$2" = plain ] || cgo=1 flags=$racing
 	echo "run  $1"
 	CGO_ENABLED=$cgo GOFLAGS=$flags nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- \
-		-exec "env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 'GOFLAGS=$GOFLAGS'" -vet=all -timeout 60m -p 4 "${@:3}" || code=$?
+		-exec "env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 'GOFLAGS=$GOFLAGS'" -vet=all -timeout 40m -p 4 "${@:3}" || code=$?
 	echo $code >"$out.status"
 	echo "ran  $1 ($((SECONDS - began)) s)"
 }

@@ -100,6 +100,7 @@ type episode struct {
 	*rand.Rand
 	tag    string // the hash tag of its keys
 	leases bool
+	many   []int // how many limits a call has
 	limits []model.Policy
 	over   []model.Limit // for overrides
 	asked  []model.Call  // the calls with a request key so far
@@ -112,16 +113,24 @@ func newEpisode(seed, number uint64, tag string) *episode {
 	if e.leases {
 		from = leaseLimits
 	}
-	for range 1 + e.IntN(2) {
+	e.many = []int{1, 1, 1, 2}
+	add := func() {
 		e.limits = append(e.limits, model.Policy{Limits: []model.Limit{from[e.IntN(len(from))]}})
 		e.over = append(e.over, from[e.IntN(len(from))])
+	}
+	for range 1 + e.IntN(2) {
+		add()
 	}
 	switch {
 	case e.IntN(3) > 0:
 	case e.leases:
 		e.limits[0] = model.Policy{Name: leasePolicy}
 	default:
-		e.limits[0] = model.Policy{Name: policyNames[e.IntN(len(policyNames))].name}
+		e.limits[0] = model.Policy{Name: of(e, policyNames...).name}
+		if e.limits[0].Name == "shadow" { // an enforced limit beside it decides whether it is charged
+			add()
+			e.many = []int{1, 2}
+		}
 	}
 	return e
 }
@@ -163,7 +172,7 @@ func (e *episode) decision(verb string) model.Call {
 		return c
 	}
 	names := []string{"a", "b", "c"}
-	for range of(e, 1, 1, 1, 2) {
+	for range of(e, e.many...) {
 		p := e.limits[e.IntN(len(e.limits))]
 		n := 1
 		for _, named := range policyNames {
