@@ -95,16 +95,19 @@ func New(opts ...Option) (Build, error) {
 	if len(o.policies) == 0 {
 		return withoutPolicies()
 	}
-	return build(sources, o.policies)
+	return build(joined, o.policies)
 }
 
 // withoutPolicies builds the library without policies, once. Commands and tests ask for it often.
-var withoutPolicies = sync.OnceValues(func() (Build, error) { return build(sources, nil) })
+var withoutPolicies = sync.OnceValues(func() (Build, error) { return build(joined, nil) })
 
-// build builds the library from the sources under src, without their comments: a server keeps the
-// text in memory, and a change of a comment needs no deployment.
-func build(sources fs.FS, policies []Policy) (Build, error) {
-	text, err := join(sources, withoutComments)
+// joined joins the sources under src, once, without their comments: a server keeps the text in
+// memory, and a change of a comment needs no deployment.
+var joined = sync.OnceValues(func() (string, error) { return join(sources, withoutComments) })
+
+// build stamps the text that join returns.
+func build(join func() (string, error), policies []Policy) (Build, error) {
+	text, err := join()
 	if err != nil {
 		return Build{}, err
 	}

@@ -24,13 +24,17 @@ func TestTheCheckedInTextIsWhatTheSourcesBuild(t *testing.T) {
 	}
 }
 
+func joining(files fstest.MapFS) func() (string, error) {
+	return func() (string, error) { return join(files, withoutComments) }
+}
+
 func TestTheBuildIDFollowsTheSources(t *testing.T) {
-	sources := func(verb string) fstest.MapFS {
-		return fstest.MapFS{
+	sources := func(verb string) func() (string, error) {
+		return joining(fstest.MapFS{
 			"src/00_library.lua":   {Data: []byte("local v, b = '@VERSION@', '@BUILD_ID@'\nlocal POLICIES = {--[[@POLICIES@]]}\n")},
 			"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 			"src/verbs/v.lua":      {Data: []byte(verb)},
-		}
+		})
 	}
 	one := redistest.Must[Build](t)(build(sources("one()"), nil))
 	same, _ := build(sources("-- a comment\n\n  -- and another\none() -- after code\n\n"), nil)
@@ -50,15 +54,15 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 }
 
 func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
-	_, err := build(fstest.MapFS{
+	_, err := build(joining(fstest.MapFS{
 		"src/00_library.lua":   {Data: []byte("local v = '@VERSION@' --[[@POLICIES@]]\n")},
 		"src/algorithms/a.lua": {Data: []byte("-- a\n")},
 		"src/verbs/v.lua":      {Data: []byte("-- v\n")},
-	}, nil)
+	}), nil)
 	if err == nil || err.Error() != "functions: the sources hold @BUILD_ID@ 0 times, want once" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := build(fstest.MapFS{"src/00_library.lua": {Data: []byte("")}}, nil); err == nil {
+	if _, err := build(joining(fstest.MapFS{"src/00_library.lua": {Data: []byte("")}}), nil); err == nil {
 		t.Error("sources without algorithms were built")
 	}
 }
