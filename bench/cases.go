@@ -104,6 +104,10 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 	b.add(benchCase{name: "FLOOR", note: "beside COST", work: wholeInUse},
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, "FLOOR 20", nil, wholeInUse) },
 		takeWith(b.libraries[0], "tc0", "COST 1", nil, wholeInUse).aimed(1.1), floor("gcra", 1, wholeInUse, holds("gcra")))
+	b.add(benchCase{name: "BORROW, the guarantee pays", note: "beside one limit", work: wholeInUse}, borrows(wholeInUse.rate()), b.inUse().aimed(1.85),
+		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"))
+	b.add(benchCase{name: "BORROW, the pool pays", note: "beside one limit", work: wholeInUse}, borrows("1/d"), b.inUse().aimed(1.75),
+		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"))
 	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
 	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {

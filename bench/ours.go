@@ -164,6 +164,22 @@ func grown(lib *library, prefix string) contender {
 	return c
 }
 
+// borrows returns a function for caseBuilder.add. That function returns a contender that takes one unit with BORROW from
+// a guarantee and a pool in use.
+func borrows(guarantee string) func(*library, string) contender {
+	return func(lib *library, prefix string) contender {
+		c := take(lib, prefix, "", wholeInUse, wholeInUse).named("ratelimit_take " + strconv.Quote(guarantee) + " " + strconv.Quote(wholeInUse.rate()) + " BORROW 20")
+		c.call = func(n int) []redis.Cmder {
+			return fcall("take", n, numbered(prefix, 2), guarantee, wholeInUse.rate(), "BORROW", 20)
+		}
+		c.read = func(replies []redis.Cmder) (outcome, error) {
+			decided, err := readTake(replies)
+			return outcome{allowed: decided.allowed, used: unknown}, err
+		}
+		return c
+	}
+}
+
 // lease returns a contender for acquire, renew or release. held lists the lease IDs that each key
 // holds beforehand. id returns the lease ID for a call on key number n.
 func lease(lib *library, prefix, verb string, held []string, id func(n int) string) contender {

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '7a902583eb67'
+local BUILD_ID = '02104f136d11'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -323,14 +323,21 @@ function states.look(key, head, left)
   return found
 end
 
-function states.blocked(key, head, left)
+function states.blocked(key, head, left, limit)
   local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
   local state = string.sub(head, from)
-  if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  local ms = ends - math.max(ends, expiry, forgotten) + left
-  return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
+  local now = math.max(ends, expiry, forgotten) - left
+  if left < 0 or length > 0 and ends - now > length then
+    return nil
+  elseif ends > now then
+    return (state == '' or states.owner(state)) and ends - now or nil
+  elseif forgotten <= now or #head >= HEAD or limit.form ~= gcra_expiry.form then
+    return nil
+  end
+  local free, debt = gcra_expiry.behind(limit, state, expiry - clock.ms())
+  return nil, free, debt, forgotten, string.match(head, '^(blocked:%d+:)%d+(:%d+:%d+:)')
 end
 
 local function carry_over(key, limit, at, cost, found)
@@ -706,10 +713,20 @@ end
 local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
-function gcra_expiry.overridden(limit, state, left)
+function gcra_expiry.behind(limit, state, left)
   local rate = limit.rate
   local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
-  return debt and debt <= rate.full and debt or nil
+  if not debt or debt > rate.full then return nil end
+  local room = rate.full - debt
+  return (room - room % rate.interval) / rate.interval, debt
+end
+
+function gcra_expiry.commit_behind(key, limit, units, debt, least, before, after)
+  local rate = limit.rate
+  local state, ms = value_of(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('%s%d%s%s', before, expiry, after, state), least > expiry and least or expiry)
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
 function gcra_expiry.complete(limit)
@@ -1700,6 +1717,7 @@ local function restore(keys, request)
 end
 
 local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
+decisions.sought = sought
 
 local function wait(state, cost)
   local rate = state.rate
@@ -1884,17 +1902,20 @@ local function answer(calls, allowed, capacity, free, retry, reset)
 end
 
 local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
-  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
+  local named, commit, allowed, above, head, left, d = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
-      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      local blocked
+      if limit.capacity > 0 then blocked, free, a, b, c, d = states.blocked(key, head, left, limit) end
       if blocked then
         local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)
+      elseif not free then
+        limit, free, a, b, c, d = overrides.probe(key, head, left)
+        above = free and percent and states.kept(limit.capacity, percent) or 0
       end
-      limit, free, a, b, c = overrides.probe(key, head, left)
-      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
+      commit = gcra_expiry.commit_behind
     end
   end
   if free and above > 0 then free = math.max(0, free - above) end
@@ -1916,7 +1937,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
-  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c, d)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
 end
 
@@ -2076,8 +2097,51 @@ local function reset_of(request, i, denies)
   return longest
 end
 
+local function probed(keys, request, cost, peeks)
+  local guarantee, pool = request.limits[GUARANTEE], request.limits[POOL]
+  if not (guarantee.probe and pool.probe) or guarantee.capacity == 0 or pool.capacity == 0 then return nil end
+  local now, kept = not CLOCK_STANDS and clock.ms() or nil, states.kept(pool.capacity, request.BORROW)
+  local free, a, b, c = guarantee.probe(keys[GUARANTEE], guarantee, cost, now, GUARANTEE)
+  if not free then return nil end
+  local fits = cost <= free
+  local room, d, e, f = pool.probe(keys[POOL], pool, fits and cost or states.wanted(pool.capacity, cost, kept), now, POOL)
+  if not room or cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
+  local own_key, pool_key, index = not peeks and keys[GUARANTEE], not peeks and keys[POOL], fits and GUARANTEE or POOL
+  local lent = math.max(0, room - kept)
+  local reset, ms, pool_reset, pool_ms
+  if fits then
+    reset, ms = guarantee.commit(own_key, guarantee, cost, a, b, c, now)
+    free = free - cost
+  else
+    reset, ms = guarantee.waits(guarantee, cost > lent and cost, a, b, c)
+  end
+  if fits or cost <= lent then
+    pool_reset, pool_ms = pool.commit(pool_key, pool, cost, d, e, f, now)
+    room, lent, ms = room - cost, math.max(0, lent - cost), math.max(fits and ms or 0, pool_ms)
+  else
+    pool_reset, pool_ms = pool.waits(pool, decisions.sought(pool.capacity, cost, kept), d, e, f)
+    index, ms = 0, (ms < 0 or pool_ms >= 0 and pool_ms < ms) and pool_ms or ms
+  end
+  local remaining = math.max(math.min(free, room + most_debt(pool.rate)), lent)
+  return { index > 0 and 1 or 0, (index == POOL and pool or guarantee).capacity, remaining, ms, math.max(reset, pool_reset), math.max(1, index) }, index > 0
+end
+
+local function count(calls, allowed, index)
+  if not calls then return end
+  policies.count(calls, allowed)
+  if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
+end
+
 local function decide(keys, request, verb, peeks)
   local cost, refunds = request.costs[1], verb == 'refund'
+  local calls = not (refunds or peeks) and request.limits[GUARANTEE].calls
+  if not refunds and cost > 0 then
+    local reply, passes = probed(keys, request, cost, peeks)
+    if reply then
+      count(calls, reply[1], reply[6])
+      return reply, passes and not peeks, passes
+    end
+  end
   states.begin()
   local err = load_both(keys, request, refunds and 1 or math.max(1, cost))
   if err then return err end
@@ -2117,11 +2181,7 @@ local function decide(keys, request, verb, peeks)
     guaranteed, spare, lent = left(request)
     remaining = math.max(math.min(guaranteed, spare), lent)
   end
-  local calls = request.limits[GUARANTEE].calls
-  if calls and not peeks and not refunds then
-    policies.count(calls, allowed)
-    if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
-  end
+  count(calls, allowed, index)
   return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
 end
 
@@ -2317,7 +2377,7 @@ end
 --@ src/72_overrides.lua
 do
 local PREFIX = 'limit:'
-local PART = '^limit:(%d+):(%d+):(%d+):()'
+local PART = '^(limit:(%d+):)(%d+)():(%d+):()'
 local LAST = 1279
 local SHORT = 127
 local MOST_RATES = 5
@@ -2360,12 +2420,13 @@ local function write(key, override, at) states.put_parts(key, save(override, at)
 local form = { load = states.load_other, write = write, save = save }
 
 local function part(value)
-  local ends, expiry, length, at = string.match(value, PART)
+  local before, ends, expiry, after, length, at = string.match(value, PART)
   if not ends or ends + expiry >= numbers.MOST then return nil end
   local text = string.sub(value, at, at + length - 1)
   local limit = #text == length + 0 and overrides.limit(text)
   if not limit or limit.lease then return nil end
-  return limit, text, ends + 0, expiry + 0, at + length
+  at = at + length
+  return limit, text, ends + 0, expiry + 0, at, before, string.sub(value, after, at - 1)
 end
 
 function overrides.read(key, from, value)
@@ -2379,22 +2440,12 @@ function overrides.read(key, from, value)
 end
 
 function overrides.probe(key, value, left)
-  local limit, text, ends, expiry, at = part(value)
+  local limit, _, ends, expiry, at, before, after = part(value)
   if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
   local now = clock.ms()
   if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
-  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
-  if not debt then return nil end
-  local room = rate.full - debt
-  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
-end
-
-function overrides.commit(key, limit, units, debt, ends, text)
-  local rate = limit.rate
-  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
-  local expiry = clock.ms() + ms
-  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
-  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
+  local free, debt = gcra_expiry.behind(limit, string.sub(value, at), expiry - now)
+  return limit, free, debt, ends, before, after
 end
 
 function overrides.active(found)
@@ -3880,9 +3931,26 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
+local both = { limits = {}, costs = {}, count = 2 }
+
+local function borrow(keys, args, guarantee)
+  local pool, number, cost = limits.known[args[2]], #args, 1
+  if number == 6 and args[3] == 'COST' then
+    cost = numbers.parse(args[4])
+  elseif number ~= 4 then
+    return nil
+  end
+  local percent = requests.percent(args[number])
+  if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
+  if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
+  both.limits[1], both.limits[2], both.costs[1], both.costs[2], both.BORROW = guarantee, pool, cost, cost, percent
+  return (borrowing.decide(keys, both, 'charge'))
+end
+
 local function direct(keys, args, limit)
   local number, at, cost = #keys, 2, 1
   if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if number == 2 and args[#args - 1] == 'BORROW' then return borrow(keys, args, limit) end
   if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
   if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
   local option, more = args[at], #args - at

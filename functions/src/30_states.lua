@@ -238,16 +238,24 @@ function states.look(key, head, left)
   return found
 end
 
--- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. head
--- and left are as in look.
-function states.blocked(key, head, left)
+-- blocked returns the ms for which a key is blocked, or nil if it is not blocked or look has to tell: look takes longer. If GROW
+-- remembers a block that has ended before a state of the limit, and the limit is gcra with one state, it returns nil, and then
+-- what gcra_expiry.behind returns and what gcra_expiry.commit_behind needs. head and left are as in look.
+function states.blocked(key, head, left, limit)
   local ends, expiry, from, length, forgotten = block(head)
   if not ends then return nil end
   local state = string.sub(head, from)
-  if state ~= '' and not states.owner(state) then return nil end
   left = left or redis.call('PTTL', key)
-  local ms = ends - math.max(ends, expiry, forgotten) + left
-  return left >= 0 and ms > 0 and (length == 0 or ms <= length) and ms or nil
+  local now = math.max(ends, expiry, forgotten) - left
+  if left < 0 or length > 0 and ends - now > length then
+    return nil
+  elseif ends > now then
+    return (state == '' or states.owner(state)) and ends - now or nil
+  elseif forgotten <= now or #head >= HEAD or limit.form ~= gcra_expiry.form then
+    return nil
+  end
+  local free, debt = gcra_expiry.behind(limit, state, expiry - clock.ms())
+  return nil, free, debt, forgotten, string.match(head, '^(blocked:%d+:)%d+(:%d+:%d+:)')
 end
 
 ------------------------------------------------------------------- a key that the limit's form cannot load

@@ -145,12 +145,24 @@ end
 local form = { load = states.load_other, load_empty = load_empty, load_found = load_found, write = write, save = save }
 gcra_expiry.form = form
 
--- overridden returns the debt in the state after an override, or nil if the debt has a mark or is above b*T, or if another
--- algorithm wrote the state. left is the time in ms until the state expires.
-function gcra_expiry.overridden(limit, state, left)
+-- behind and commit_behind are probe and commit for a state that comes after an override or a block in the key's value. behind
+-- returns how many units fit, and the debt, or nil if the debt has a mark or is above b*T, or if another algorithm wrote the state.
+-- left is the time in ms until the state expires. The value that commit_behind writes has the state's expiry between `before` and
+-- `after`; the key expires at `least` (ms since the epoch) or, if it is later, with the state.
+function gcra_expiry.behind(limit, state, left)
   local rate = limit.rate
   local debt = state == '' and 0 or debt_in(state, left > 0 and left or 0, rate.ticks)
-  return debt and debt <= rate.full and debt or nil
+  if not debt or debt > rate.full then return nil end
+  local room = rate.full - debt
+  return (room - room % rate.interval) / rate.interval, debt
+end
+
+function gcra_expiry.commit_behind(key, limit, units, debt, least, before, after)
+  local rate = limit.rate
+  local state, ms = value_of(rate, debt + units * rate.interval)
+  local expiry = clock.ms() + ms
+  states.put(key, string.format('%s%d%s%s', before, expiry, after, state), least > expiry and least or expiry)
+  return ms, limit.delays and ceil(debt, rate.ticks) or 0
 end
 
 -- complete completes a limit that stores its states in this way.

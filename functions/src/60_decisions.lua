@@ -170,6 +170,7 @@ end
 -- sought returns how many units of a capacity must be free for a cost if FLOOR keeps `above` units free; math.huge if they never
 -- are. The sum may be above 2^53, and rounded.
 local function sought(capacity, cost, above) return above > 0 and cost > capacity - above and math.huge or cost + above end
+decisions.sought = sought
 
 -- wait returns the time in ms until cost units of a rate are free, or -1 for never.
 local function wait(state, cost)
@@ -374,17 +375,20 @@ end
 -- units fit. If such a key is neither blocked nor has an override, the function decide takes the call. free, a, b and c are what
 -- probe has returned. percent is that of FLOOR, or nil, and calls the counts of the limit's policy, or nil.
 local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
-  local named, commit, allowed, above, head, left = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil
+  local named, commit, allowed, above, head, left, d = limit, limit.commit, 1, percent and states.kept(limit.capacity, percent) or 0, nil, nil, nil
   if not free then
     head, left = a, b
     if type(head) == 'string' then
-      local blocked = limit.capacity > 0 and states.blocked(key, head, left)
+      local blocked
+      if limit.capacity > 0 then blocked, free, a, b, c, d = states.blocked(key, head, left, limit) end
       if blocked then
         local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)
+      elseif not free then
+        limit, free, a, b, c, d = overrides.probe(key, head, left)
+        above = free and percent and states.kept(limit.capacity, percent) or 0
       end
-      limit, free, a, b, c = overrides.probe(key, head, left)
-      commit, above = overrides.commit, free and percent and states.kept(limit.capacity, percent) or 0
+      commit = gcra_expiry.commit_behind
     end
   end
   if free and above > 0 then free = math.max(0, free - above) end
@@ -406,7 +410,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
   end
-  local reset, retry, capacity = commit(key, limit, cost, a, b, c)
+  local reset, retry, capacity = commit(key, limit, cost, a, b, c, d)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
 end
 

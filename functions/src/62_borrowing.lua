@@ -153,9 +153,55 @@ local function reset_of(request, i, denies)
   return longest
 end
 
+-- probed decides on keys of which the functions probe know how many units fit, and that need no debt. It returns the reply,
+-- and whether the call is allowed, or nil if the states have to be loaded: that takes longer.
+local function probed(keys, request, cost, peeks)
+  local guarantee, pool = request.limits[GUARANTEE], request.limits[POOL]
+  if not (guarantee.probe and pool.probe) or guarantee.capacity == 0 or pool.capacity == 0 then return nil end
+  local now, kept = not CLOCK_STANDS and clock.ms() or nil, states.kept(pool.capacity, request.BORROW)
+  local free, a, b, c = guarantee.probe(keys[GUARANTEE], guarantee, cost, now, GUARANTEE)
+  if not free then return nil end
+  local fits = cost <= free
+  local room, d, e, f = pool.probe(keys[POOL], pool, fits and cost or states.wanted(pool.capacity, cost, kept), now, POOL)
+  if not room or cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
+  local own_key, pool_key, index = not peeks and keys[GUARANTEE], not peeks and keys[POOL], fits and GUARANTEE or POOL
+  local lent = math.max(0, room - kept)
+  local reset, ms, pool_reset, pool_ms
+  if fits then
+    reset, ms = guarantee.commit(own_key, guarantee, cost, a, b, c, now)
+    free = free - cost
+  else
+    reset, ms = guarantee.waits(guarantee, cost > lent and cost, a, b, c)
+  end
+  if fits or cost <= lent then
+    pool_reset, pool_ms = pool.commit(pool_key, pool, cost, d, e, f, now)
+    room, lent, ms = room - cost, math.max(0, lent - cost), math.max(fits and ms or 0, pool_ms)
+  else
+    pool_reset, pool_ms = pool.waits(pool, decisions.sought(pool.capacity, cost, kept), d, e, f)
+    index, ms = 0, (ms < 0 or pool_ms >= 0 and pool_ms < ms) and pool_ms or ms
+  end
+  local remaining = math.max(math.min(free, room + most_debt(pool.rate)), lent)
+  return { index > 0 and 1 or 0, (index == POOL and pool or guarantee).capacity, remaining, ms, math.max(reset, pool_reset), math.max(1, index) }, index > 0
+end
+
+-- count adds a call to the counts of its policy.
+local function count(calls, allowed, index)
+  if not calls then return end
+  policies.count(calls, allowed)
+  if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
+end
+
 -- decide carries out a request with BORROW. For verb, peeks and the results see decisions.decide.
 local function decide(keys, request, verb, peeks)
   local cost, refunds = request.costs[1], verb == 'refund'
+  local calls = not (refunds or peeks) and request.limits[GUARANTEE].calls
+  if not refunds and cost > 0 then
+    local reply, passes = probed(keys, request, cost, peeks)
+    if reply then
+      count(calls, reply[1], reply[6])
+      return reply, passes and not peeks, passes
+    end
+  end
   states.begin()
   local err = load_both(keys, request, refunds and 1 or math.max(1, cost))
   if err then return err end
@@ -195,11 +241,7 @@ local function decide(keys, request, verb, peeks)
     guaranteed, spare, lent = left(request)
     remaining = math.max(math.min(guaranteed, spare), lent)
   end
-  local calls = request.limits[GUARANTEE].calls
-  if calls and not peeks and not refunds then
-    policies.count(calls, allowed)
-    if allowed == 1 and index == POOL then calls.borrowed = (calls.borrowed or 0) + 1 end
-  end
+  count(calls, allowed, index)
   return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
 end
 

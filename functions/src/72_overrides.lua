@@ -17,7 +17,7 @@
 --   from, expiry, owner, value, left   as in the result of states.look, but of the state after the override
 
 local PREFIX = 'limit:'
-local PART = '^limit:(%d+):(%d+):(%d+):()'
+local PART = '^(limit:(%d+):)(%d+)():(%d+):()'
 -- LAST is the offset, from the beginning of an override, of the last byte that overrides.read loads.
 -- These bytes include the override, at most 1072 bytes, and the next 128 bytes, which show the kind of
 -- the state.
@@ -69,14 +69,15 @@ local function write(key, override, at) states.put_parts(key, save(override, at)
 local form = { load = states.load_other, write = write, save = save }
 
 -- part reads the override with which a value begins. It returns the limit, its text, the end of the override, the expiry of the
--- state after it, and the position of this state, or nil if the override is broken.
+-- state after it, the position of this state, and the texts before and after the expiry, or nil if the override is broken.
 local function part(value)
-  local ends, expiry, length, at = string.match(value, PART)
+  local before, ends, expiry, after, length, at = string.match(value, PART)
   if not ends or ends + expiry >= numbers.MOST then return nil end
   local text = string.sub(value, at, at + length - 1)
   local limit = #text == length + 0 and overrides.limit(text)
   if not limit or limit.lease then return nil end
-  return limit, text, ends + 0, expiry + 0, at + length
+  at = at + length
+  return limit, text, ends + 0, expiry + 0, at, before, string.sub(value, after, at - 1)
 end
 
 -- read returns the override that begins after byte `from` of a key's value. It also returns the first
@@ -93,27 +94,16 @@ function overrides.read(key, from, value)
   }, string.sub(value, at), #value <= LAST
 end
 
--- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, how many
--- units fit, the debt, the override's end and its text, or nil if the states have to be loaded: that takes longer. left is the
--- key's PTTL, or nil.
+-- probe reads a value that begins with an override of gcra in effect, for decisions.one. It returns the limit, what
+-- gcra_expiry.behind returns, and what gcra_expiry.commit_behind needs, or nil if the states have to be loaded: that takes longer.
+-- left is the key's PTTL, or nil.
 function overrides.probe(key, value, left)
-  local limit, text, ends, expiry, at = part(value)
+  local limit, _, ends, expiry, at, before, after = part(value)
   if not limit or #value > SHORT or limit.form ~= gcra_expiry.form then return nil end
   local now = clock.ms()
   if ends <= now or (left or redis.call('PTTL', key)) < 0 then return nil end
-  local rate, debt = limit.rate, gcra_expiry.overridden(limit, string.sub(value, at), expiry - now)
-  if not debt then return nil end
-  local room = rate.full - debt
-  return limit, (room - room % rate.interval) / rate.interval, debt, ends, text
-end
-
--- commit takes units from a key that probe has read, as the function commit of a limit does.
-function overrides.commit(key, limit, units, debt, ends, text)
-  local rate = limit.rate
-  local state, ms = gcra_expiry.value_of(rate, debt + units * rate.interval)
-  local expiry = clock.ms() + ms
-  states.put(key, string.format('limit:%d:%d:%d:%s%s', ends, expiry, #text, text, state), ends > expiry and ends or expiry)
-  return ms, limit.delays and gcra_debt.ceil(debt, rate.ticks) or 0
+  local free, debt = gcra_expiry.behind(limit, string.sub(value, at), expiry - now)
+  return limit, free, debt, ends, before, after
 end
 
 -- active returns the override in the result of states.look, if it has not ended.

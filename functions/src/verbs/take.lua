@@ -48,11 +48,29 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
+local both = { limits = {}, costs = {}, count = 2 } -- the request of borrow; reused by the next call
+
+-- borrow decides a call with BORROW, two known limits, and at most COST. It returns the reply, or nil for any other call.
+local function borrow(keys, args, guarantee)
+  local pool, number, cost = limits.known[args[2]], #args, 1
+  if number == 6 and args[3] == 'COST' then
+    cost = numbers.parse(args[4])
+  elseif number ~= 4 then
+    return nil
+  end
+  local percent = requests.percent(args[number])
+  if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
+  if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
+  both.limits[1], both.limits[2], both.costs[1], both.costs[2], both.BORROW = guarantee, pool, cost, cost, percent
+  return (borrowing.decide(keys, both, 'charge'))
+end
+
 -- direct decides a call with one known limit, and at most COST and one other option. It returns the reply or the error, or nil
 -- for any other call.
 local function direct(keys, args, limit)
   local number, at, cost = #keys, 2, 1
   if number > 2 or number == 0 or #keys[1] > LONGEST_KEY then return nil end
+  if number == 2 and args[#args - 1] == 'BORROW' then return borrow(keys, args, limit) end
   if limit.canary then limit = policies.side(limit, keys[1]).alone or limit end
   if args[2] == 'COST' then cost, at = numbers.parse(args[3] or ''), 4 end
   local option, more = args[at], #args - at
