@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '02104f136d11'
+local BUILD_ID = 'ac0cca5a5a7a'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1616,20 +1616,22 @@ end
 
 decisions.load = load
 
-local function look(keys, request, verb, now, probed, head, left)
+local function look(keys, request, verb, now, known, head, left)
   local named, costs, shadows, size, overridden = request.limits, request.costs, request.group_of, 0, false
   local takes, refunds, floors = verb == 'charge', verb == 'refund', request.floors
   ENFORCED.denies = false
   for i = 1, request.count do
     local limit, cost, free, a, b, c = named[i], costs[i], nil, head, left, nil
-    local percent = floors and floors[i]
+    local percent, fails = floors and floors[i], known and i == known + 1
     kept[i] = percent and states.kept(limit.capacity, percent) or 0
-    if percent then
-      if limit.rate and not probed then
+    if known and i <= known then
+      free, a, b, c = rooms[i], first[i], second[i], third[i]
+    elseif percent then
+      if limit.rate and not fails then
         free, a, b, c = limit.probe(keys[i], limit, states.wanted(limit.capacity, cost, kept[i]), now, i)
         free = free and math.max(0, free - kept[i])
       end
-    elseif not probed and (not refunds or limit.gives_back) then
+    elseif not fails and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
       if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end
     end
@@ -1800,12 +1802,12 @@ local function as_enforced(keys, request)
   return whole
 end
 
-function decide(keys, request, verb, peeks, probed, head, left)
+function decide(keys, request, verb, peeks, known, head, left)
   local groups, upto, each, counted, number = request.groups, request.UPTO, request.EACH, request.counted, request.count
   local would = groups and upto and as_enforced(keys, request)
   if would and would.err then return would end
   local takes, forced, refunds, now = verb == 'charge', verb == 'force', verb == 'refund', number > 1 and not CLOCK_STANDS and clock.ms() or nil
-  local size, err = look(keys, request, verb, now, probed, head, left)
+  local size, err = look(keys, request, verb, now, known, head, left)
   if err then return err end
   ENFORCED.charged = not ENFORCED.denies
   if groups or upto then decide_groups(request, verb) end
@@ -1885,10 +1887,41 @@ function decide(keys, request, verb, peeks, probed, head, left)
   return whole, changes and not peeks, ENFORCED.charged
 end
 
-function decisions.decide(keys, request, verb, peeks, probed, head, left)
-  local whole, charges, passes = decide(keys, request, verb, peeks, probed, head, left)
+function decisions.decide(keys, request, verb, peeks, known, head, left)
+  local whole, charges, passes = decide(keys, request, verb, peeks, known, head, left)
   states.drop()
   return whole, charges, passes
+end
+
+function decisions.plain(keys, request)
+  local named, number, now, denies = request.limits, request.count, not CLOCK_STANDS and clock.ms() or nil, false
+  for i = 1, number do
+    local limit = named[i]
+    local free, a, b, c = limit.probe(keys[i], limit, 1, now, i)
+    if not free then return (decisions.decide(keys, request, 'charge', false, i - 1, a, b)) end
+    rooms[i], first[i], second[i], third[i] = free, a, b, c
+    if free < 1 then denies = true end
+  end
+  local least, binding, capacity, longest_wait, longest = numbers.MOST, 0, 0, 0, 0
+  for i = 1, number do
+    local limit, free = named[i], rooms[i]
+    local reset, retry, most
+    if denies then
+      denials[i] = free < 1
+      reset, retry, most = limit.waits(limit, free < 1 and 1, first[i], second[i], third[i])
+      if free < 1 and least > 0 then least, binding, capacity = 0, i, most or limit.capacity end
+    else
+      free = free - 1
+      reset, retry, most = limit.commit(keys[i], limit, 1, first[i], second[i], third[i], now)
+      if free < least then least, binding, capacity = free, i, most or limit.capacity end
+    end
+    if retry ~= 0 then longest_wait = longer(longest_wait, retry) end
+    if reset > longest then longest = reset end
+  end
+  ENFORCED.charged = not denies
+  if request.counted then count(request) end
+  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = denies and 0 or 1, capacity, least, longest_wait, longest, binding
+  return reply
 end
 
 local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 }
@@ -1932,7 +1965,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
       one.UPTO = cost
       requests.limit_costs(one)
     end
-    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, true, head, left))
+    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, 0, head, left))
   elseif cost > free or cost == 0 then
     local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
@@ -3987,7 +4020,7 @@ redis.register_function{
       if reply then return reply end
     end
     local plain = requests.plain(keys, args)
-    if plain then return (decisions.decide(keys, plain, 'charge')) end
+    if plain then return decisions.plain(keys, plain) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,

@@ -107,7 +107,7 @@ redis.register_function{
       if reply then return reply end
     end
     local plain = requests.plain(keys, args)
-    if plain then return (decisions.decide(keys, plain, 'charge')) end
+    if plain then return decisions.plain(keys, plain) end
     local request, err = requests.read(keys, args, OPTIONS)
     return err or decide_with_options(keys, request)
   end,
