@@ -12,8 +12,9 @@
 --   ends_in  ms until the key's block or another algorithm's state in the key ends; 0 if there is neither
 --   reset    ms until the rate is full again, once the state is charged or refunded; false before
 --   delay    ms that an admitted call has to wait; a charge of leaky_bucket sets it
---   room     true if an impossible state was replaced by one with room for a cost above 1; nil after states.begin
--- Algorithms add their own fields.
+--   room     true if an impossible state was replaced by one with room for a cost above 1 (states.most_spent); nil after
+--            states.begin. free must then be at least states.needs, because a state with room never denies the call
+-- states.new sets rate, ends_in, reset and delay. Algorithms set free, and add their own fields.
 
 local list = {}
 states.list = list

@@ -1,7 +1,7 @@
 -- The arithmetic of gcra and leaky_bucket. Read src/algorithms/gcra.lua first: it explains TAT, T
 -- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
 -- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
--- rounded. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
+-- rounded, and T itself for the limits that the function round in gcra.lua completes. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
 -- is rate.ticks ticks. For example, T of 7000/h is 514 2/7 ms: a tick is 1/7 ms, T is 3600 ticks, and
 -- 1 ms is 7 ticks. T of 6000/h is 600 ms: a tick is 1 ms.
 --
@@ -46,6 +46,7 @@ function gcra_debt.set(state, debt, cost, forced)
   return keeps
 end
 
+-- After FORCE, free may be below 0; the caller then sets it to 0.
 function gcra_debt.charge(state, units)
   local rate = state.rate
   local debt = state.debt + units * rate.interval

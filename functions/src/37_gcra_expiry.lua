@@ -1,5 +1,5 @@
--- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms. Read
--- src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
+-- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms, if its debts, in ticks of this file, are
+-- at most 2^53. Read src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
 -- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
 --
 -- For example, T of 6000/h is 600 ms. The first take of a key sets "gcra" with an expiry in 600 ms. If
@@ -60,16 +60,16 @@ local function probe(key, limit, _, now)
   if left == 0 then value = nil end -- the key expires in the current ms: commit writes it again
   if not debt then return nil, value, left end
   local interval, room = rate.interval, rate.full - debt
-  if room < 0 or debt < 0 then return nil end
+  if room < 0 or debt < 0 then return nil end -- below 0: the key has no expiry
   return (room - room % interval) / interval, debt, value, left
 end
 
 -- commit sets only the expiry if the value does not change. value is nil if the key is written anew. left is the key's
--- PTTL, read earlier in the call. Before Redis 7.2, time has passed since then, and a key that is not new gets an expiry that
+-- PTTL, read earlier in the call. Before Redis 7.2, time has passed since then, and a key whose value is not nil gets an expiry that
 -- is the new debt after the time at which left was read: now (ms) or, if now is nil, the key's expiry minus left.
 local function commit(key, limit, units, debt, value, left, now)
   local rate = limit.rate
-  local ms, text = debt + units * rate.interval, VALUE
+  local ms, text = debt + units * rate.interval, VALUE -- in ticks, until value_of converts them
   if rate.ticks > 1 then text, ms = value_of(rate, ms) end
   if not key then
     return ms, limit.delays and ceil(debt, rate.ticks) or 0
@@ -138,7 +138,7 @@ local function write(key, limit, at)
   elseif gcra_debt.marked(state) then
     states.put_parts(key, save(limit, at))
   else
-    commit(key, limit, 0, state.debt, state.value, nil, state.now)
+    commit(key, limit, 0, state.debt, state.value, nil, state.now) -- if there is a value, there is now, and no need of left
   end
 end
 

@@ -36,7 +36,8 @@ function gcra_value.save(state)
 end
 
 -- convert implements the function convert of src/35_packed.lua, for the values of
--- src/37_gcra_expiry.lua. The TAT is the key's expiry.
+-- src/37_gcra_expiry.lua. The TAT becomes the key's expiry: without k, it is
+-- rounded up to a ms.
 function gcra_value.convert(value, expiry)
   return string.format('%d', expiry * 1000) .. (string.match(value, '%-debt$') or '')
 end
@@ -46,7 +47,7 @@ end
 function gcra_value.left(key, from)
   local text = packed.first_text(key, from, 'gcra:')
   local us, plus, _, mark = string.match(text, TEXT)
-  if not us then return 0, false end
+  if not us then return 0, false end -- the first rate is full
   return math.max(0, clock.ceil_ms(us + (plus == '' and 0 or 1)) - clock.ms()), mark == MARK
 end
 
@@ -87,7 +88,7 @@ local function commit(key, limit, units, tats, binding)
   local rates, size, last = limit.rates, limit.size, 0
   for i = 1, size do
     local tat = tats[i] + units * rates[i].interval
-    tats[i] = tat
+    tats[i] = tat -- so waits must not follow
     if tat > last then last = tat end
   end
   if key then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end
@@ -115,7 +116,7 @@ function gcra_value.complete(limit)
   for _, rate in ipairs(limit.rates) do
     if rate.ticks > 1 or limit.algorithm.delays then return nil end
   end
-  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil
+  limit.probe, limit.commit, limit.waits, limit.gives_back = probe, commit, waits, limit.rate ~= nil -- of several rates, one may be too full to be given units back
   limit.shape, limit.format, limit.first = '^gcra:' .. TIME .. '$', 'gcra:%d', 6
   if not limit.rate then
     limit.shape = '^gcra::' .. string.rep('16:' .. TIME, limit.size) .. '$'

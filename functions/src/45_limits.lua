@@ -29,7 +29,8 @@
 --   charge    function(state, units): takes units, and updates free and reset
 --   refund    function(state, units): the same, but gives units back, never beyond full. Returns an error, or nil
 --   spare     function(state): returns how many units FORCE may charge: those that fit, and those that may become debt
---   reset     function(state): returns the time in ms until the rate is full
+--   reset     function(state): returns the time in ms until the rate is full, which an empty rate is after capacity*period/n ms, rounded
+--             up to a ms (token_bucket: to a whole period)
 --   wait      function(state, cost): returns the time in ms until cost fits. cost is from 1 to the capacity and does not fit now
 -- and the fields of src/35_packed.lua, which stores states as texts in the key's value. It may also
 -- have
@@ -42,9 +43,10 @@
 --             form.load takes as head and left. src/60_decisions.lua then loads the key's states. now is the time
 --             in ms if other keys are read too and the time advances during a call, and otherwise nil. number is the
 --             key's position in the call. Without probe, all decisions load states
---   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is nil (peek). It
---             returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
---             for several rates the capacity of the binding one. ... are the values of probe, and now
+--   commit    function(key, limit, units, ...): takes units that fit, at least 1, and writes, unless key is false (peek).
+--             Exactly so many units fewer must then fit, since the caller computes what remains. It returns the time in ms until the limit is full, the ms that the call has to wait (leaky_bucket), and
+--             for several rates the capacity of the binding one. ... are three values, which are those of
+--             probe or nil, and then now
 --   gives_back  true if commit also takes -units, which gives units back, of a key with some units left and fewer to
 --             give back than are taken. Otherwise, a refund loads states
 --   waits     function(limit, cost, ...): returns the time in ms until the limit is full, the time until a cost that does
@@ -54,7 +56,8 @@
 --               load(key, limit, at, cost, head, left)  reads the key into states.list, from position `at` on, one state
 --                                             for each rate. An impossible state (see states.needs) leaves room
 --                                             for a call of this cost. head and left are nil, or what probe has
---                                             returned. Returns the error, or the override (see
+--                                             returned: the first 512 bytes of the value for packed.form, or 128
+--                                             for states.load_other, and PTTL. Returns the error, or the override (see
 --                                             src/72_overrides.lua) that was loaded instead of the limit, or nil
 --               load_empty(limit, at)         the same for an empty key
 --               load_found(key, limit, at, cost, found)  the same for this algorithm's own state if load cannot tell, or

@@ -2,6 +2,7 @@ package limittext_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,20 @@ var texts = []string{
 	"concurrency 5000 lease=1ms", "concurrency 5001 lease=1ms", "concurrency 3 lease=1mo", "concurrency", strings.Repeat("1/s,", 15) + "1/s",
 	strings.Repeat("1/s,", 16) + "1/s", strings.Repeat(" ", 1021) + "1/s", strings.Repeat(" ", 1022) + "1/s",
 	strings.Repeat("sliding_window 1000/s buckets=1000", 1) + strings.Repeat(", 1/s buckets=1000", 5),
+}
+
+// TestEveryAlgorithmIsKnown checks that Parse knows the algorithms of the library.
+func TestEveryAlgorithmIsKnown(t *testing.T) {
+	files, err := filepath.Glob("../../../functions/src/algorithms/*.lua")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d algorithms, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".lua")
+		if _, err := limittext.Parse(name + " 5/10s"); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func draw(t *rapid.T) string {

@@ -5,7 +5,7 @@
 -- number of tokens, b - (TAT - now)/T.) src/36_gcra_debt.lua implements this arithmetic.
 --
 -- TAT is stored in one of two ways. For each way, one file loads and writes keys:
---   src/37_gcra_expiry.lua   one rate with T of at least 1 ms; the clock is in ms. The key's expiry is
+--   src/37_gcra_expiry.lua   one rate with T of at least 1 ms (and see divide); the clock is in ms. The key's expiry is
 --                            TAT, rounded up. The value is "gcra", or "gcra-<k>" if TAT is k ticks
 --                            before the expiry. PTTL gives the debt, without TIME.
 --   src/38_gcra_value.lua    any other limit; the clock is in us. The value is "gcra:<us>", or
