@@ -16,8 +16,8 @@ type stream struct {
 	id     string // empty if nothing was reserved
 	actual int64
 	more   int64 // actual beyond the estimate
-	late   bool // a commit has returned that it was late
-	told   bool // a commit has returned without an error
+	late   bool  // a commit has returned that it was late
+	told   bool  // a commit has returned without an error
 }
 
 // TestModel runs a thousand streams at the same time, through gateways whose calls are lost before or

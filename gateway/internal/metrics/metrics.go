@@ -44,7 +44,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		}, []string{"node"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimit_gateway_reservations_total",
-			Help: "Reservations by event (reserved, denied, committed, repeated, late, unknown, given_back).",
+			Help: "Reservations by event (reserved, denied, committed, repeated, late, unknown, reported, given_back).",
 		}, []string{"event"}),
 	}
 	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers, m.held)
