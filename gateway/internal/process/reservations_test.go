@@ -2,14 +2,19 @@ package process_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
@@ -89,4 +94,57 @@ func TestReservationsEndInTime(t *testing.T) {
 		}
 	}
 	r.hold(false)
+}
+
+// TestReservationsInACluster reserves for keys of all shards and nodes. Each reservation has two keys,
+// usually on different nodes. Half of them are committed, and the others are given back.
+func TestReservationsInACluster(t *testing.T) {
+	t.Parallel()
+	var nodes []*redis.Client
+	for range 2 {
+		nodes = append(nodes, open(t, redistest.Run(t, "--cluster-enabled", "yes").Addr))
+	}
+	redistest.Join(t, nodes, 2)
+	g := start(t, process.Options{Redis: "redis+cluster://" + nodes[0].Options().Addr, Deploy: true, EnvoyConfig: rules(t)})
+	g.ready(t)
+	conn := g.dial(t, nil)
+	client, envoy := kuadrant.NewRateLimitServiceClient(conn), rls.NewRateLimitServiceClient(conn)
+	user := func(i int) *entries.RateLimitDescriptor {
+		return &entries.RateLimitDescriptor{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "user", Value: fmt.Sprint(i)}}}
+	}
+	left := func(i int) uint32 {
+		look := user(i)
+		look.HitsAddend = wrapperspb.UInt64(0)
+		return must[*rls.RateLimitResponse](t)(envoy.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "web", Descriptors: []*entries.RateLimitDescriptor{look}})).Statuses[0].LimitRemaining
+	}
+	const pairs = 30
+	for i := range pairs {
+		both := []*entries.RateLimitDescriptor{user(2 * i), user(2*i + 1)}
+		commit := i%2 == 0
+		ttl := time.Second
+		if commit {
+			ttl = time.Hour
+		}
+		made, err := client.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "web", Descriptors: both, Amount: 40, Ttl: durationpb.New(ttl)})
+		if err != nil || made.ReservationId == "" {
+			t.Fatalf("%v, %v", made, err)
+		}
+		if commit {
+			if done, err := client.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "web", Descriptors: both, ReservationId: made.ReservationId, ActualAmount: 10}); err != nil || !done.ReservationReleased {
+				t.Errorf("%v, %v", done, err)
+			}
+		}
+	}
+	for i := range 2 * pairs {
+		want := uint32(perUser - 10)
+		if i/2%2 == 1 {
+			want = perUser
+		}
+		redistest.Eventually(t, fmt.Sprintf("user %d has %d left", i, want), func() bool { return left(i) == want })
+	}
+	for i, node := range nodes {
+		if keys := must[[]string](t)(node.Keys(t.Context(), "ratelimit:{holds:*").Result()); len(keys) == 0 {
+			t.Errorf("node %d has no reservation", i+1)
+		}
+	}
 }
