@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
@@ -51,8 +48,8 @@ type Options struct {
 // Holds reserves units. Its methods may be called concurrently.
 type Holds struct {
 	Options
-	ahead atomic.Int64 // how far the servers' clock is ahead of Now, in ns, as of the last sweep
-	logs  rate.Sometimes
+	ahead    atomic.Int64 // how far the servers' clock is ahead of Now, in ns, as of the last sweep
+	measured atomic.Bool
 }
 
 // New returns a Holds. Only [Holds.Run] or [Holds.Sweep] gives back what is not committed.
@@ -60,11 +57,21 @@ func New(options Options) *Holds {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Holds{Options: options, logs: rate.Sometimes{Interval: time.Minute}}
+	return &Holds{Options: options}
 }
 
 // now returns the time by the servers' clock, so that the clocks of the gateways need not agree.
 func (h *Holds) now() time.Time { return h.Now().Add(time.Duration(h.ahead.Load())) }
+
+// measure asks a server for its time, and returns it.
+func (h *Holds) measure(ctx context.Context) (time.Time, error) {
+	now, err := h.Store.Now(ctx)
+	if err == nil {
+		h.ahead.Store(int64(now.Sub(h.Now())))
+		h.measured.Store(true)
+	}
+	return now, err
+}
 
 // Part is what one call charges: all of its keys, or none. If Optional is true, a denial of the part
 // does not deny the reservation.
@@ -106,8 +113,14 @@ func (h *Holds) Reserve(ctx context.Context, domain string, parts []Part, amount
 	if err != nil { // cannot happen with these types
 		return Reservation{}, err
 	}
+	if !h.measured.Load() {
+		_, err = h.measure(ctx)
+	}
 	id := newID()
-	if err := h.Store.Add(ctx, id, text, h.now().Add(ttl), r.life()); err != nil {
+	if err == nil {
+		err = h.Store.Add(ctx, id, text, h.now().Add(ttl), r.life())
+	}
+	if err != nil {
 		return Reservation{}, fmt.Errorf("the reservation was not stored, and nothing was charged: %w", err)
 	}
 	made := Reservation{ID: id}
@@ -233,41 +246,6 @@ func (h *Holds) record(ctx context.Context, id string) (*record, error) {
 		return nil, fmt.Errorf("the record of %s is not one of a gateway: %w", id, err)
 	}
 	return r, nil
-}
-
-// decision is what is to be done with a reservation.
-type decision struct {
-	by     string // "commit" or swept
-	actual int64
-	done   bool
-}
-
-const swept = "sweep"
-
-func (d decision) String() string {
-	text := d.by
-	if d.by != swept {
-		text += " " + strconv.FormatInt(d.actual, 10)
-	}
-	if d.done {
-		text += " done"
-	}
-	return text
-}
-
-func parseDecision(text string) (decision, error) {
-	d := decision{}
-	rest, done := strings.CutSuffix(text, " done")
-	by, number, found := strings.Cut(rest, " ")
-	d.by, d.done = by, done
-	if !found && by == swept {
-		return d, nil
-	}
-	var err error
-	if d.actual, err = strconv.ParseInt(number, 10, 64); err != nil || by != "commit" || d.actual < 0 {
-		return d, fmt.Errorf("%q is not a decision of a gateway; another program uses its keys", text)
-	}
-	return d, nil
 }
 
 // newID returns a random id: the letter of a shard, and 26 characters from A to Z and 2 to 7.

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -54,6 +56,41 @@ func (r *record) mark(take client.Request) client.Request {
 		mark.Limits = append(mark.Limits, client.Limit(fmt.Sprintf("fixed_window %d/1ms", markLimit)))
 	}
 	return mark
+}
+
+// decision is what is to be done with a reservation.
+type decision struct {
+	by     string // "commit" or swept
+	actual int64
+	done   bool
+}
+
+const swept = "sweep"
+
+func (d decision) String() string {
+	text := d.by
+	if d.by != swept {
+		text += " " + strconv.FormatInt(d.actual, 10)
+	}
+	if d.done {
+		text += " done"
+	}
+	return text
+}
+
+func parseDecision(text string) (decision, error) {
+	d := decision{}
+	rest, done := strings.CutSuffix(text, " done")
+	by, number, found := strings.Cut(rest, " ")
+	d.by, d.done = by, done
+	if !found && by == swept {
+		return d, nil
+	}
+	var err error
+	if d.actual, err = strconv.ParseInt(number, 10, 64); err != nil || by != "commit" || d.actual < 0 {
+		return d, fmt.Errorf("%q is not a decision of a gateway; another program uses its keys", text)
+	}
+	return d, nil
 }
 
 // settled is what settle has done.

@@ -1,12 +1,17 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
@@ -18,11 +23,15 @@ const (
 	sweepTime  = 5 * time.Second // maximum time for a reservation
 )
 
-// Run sweeps every second until ctx is done.
+// Run sweeps every second until ctx is done. It logs an error if it is news, and at most once a minute.
 func (h *Holds) Run(ctx context.Context) {
+	said, logs := "", rate.Sometimes{Interval: time.Minute}
 	for ctx.Err() == nil {
-		if err := h.Sweep(ctx); err != nil && ctx.Err() == nil {
-			h.logs.Do(func() { h.Log.Error("reservations that have ended are not given back yet", "error", err) })
+		if err := h.Sweep(ctx); err != nil && ctx.Err() == nil && err.Error() != said {
+			logs.Do(func() {
+				said = err.Error()
+				h.Log.Error("reservations that have ended are not given back yet", "error", remedy.For(err))
+			})
 		}
 		_ = sleep.For(ctx, sweepEvery)
 	}
@@ -31,18 +40,17 @@ func (h *Holds) Run(ctx context.Context) {
 // Sweep gives back the reservations that have ended without a Commit, and carries out commits that
 // another gateway has only stored. All gateways may sweep at the same time.
 func (h *Holds) Sweep(ctx context.Context) error {
-	now, err := h.Store.Now(ctx)
+	now, err := h.measure(ctx)
 	if err != nil {
 		return err
 	}
-	h.ahead.Store(int64(now.Sub(h.Now())))
 	errs := make([]error, len(shards))
 	var wait sync.WaitGroup
 	for i := range shards {
 		wait.Go(func() { errs[i] = h.sweep(ctx, shards[i:i+1], now) })
 	}
 	wait.Wait()
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // sweep sweeps a shard. A reservation that fails is postponed, so that it does not hold up the others.
@@ -51,8 +59,9 @@ func (h *Holds) sweep(ctx context.Context, shard string, now time.Time) error {
 	for {
 		ids, err := h.Store.Ended(ctx, shard, now, page)
 		if err != nil {
-			return errors.Join(failed, err)
+			return err
 		}
+		rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // gateways that sweep at the same time share the work
 		for _, id := range ids {
 			if err := h.end(ctx, id); err != nil {
 				failed = err
@@ -61,7 +70,7 @@ func (h *Holds) sweep(ctx context.Context, shard string, now time.Time) error {
 					pause = corrected
 				}
 				if err := h.Store.Postpone(ctx, id, now.Add(pause)); err != nil {
-					return errors.Join(failed, err)
+					return err
 				}
 			}
 		}

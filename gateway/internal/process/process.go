@@ -158,10 +158,11 @@ func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.W
 		}()
 	}
 	var background sync.WaitGroup
-	background.Go(func() { g.untilReady(ctx) })
+	ready := make(chan bool)
+	background.Go(func() { g.untilReady(ctx); close(ready) })
 	background.Go(func() { g.follow(ctx, watcher) })
 	var sweeps sync.WaitGroup // if Redis hangs, a sweep takes longer than the ports should stay open
-	sweeps.Go(func() { g.holds.Run(ctx) })
+	sweeps.Go(func() { <-ready; g.holds.Run(ctx) })
 	defer sweeps.Wait()
 	<-ctx.Done()
 	background.Wait()
