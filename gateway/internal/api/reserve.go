@@ -74,7 +74,7 @@ func commit() operation {
 		}
 		made, err := h.Commit(ctx, "", q.ReservationID, int64(q.Actual))
 		if errors.Is(err, holds.ErrUnknown) || errors.Is(err, holds.ErrDomain) {
-			err = &invalid{http.StatusNotFound, "NORESERVATION", fmt.Sprintf("there is no reservation %s; if its id is right, it was committed more than 10 minutes ago, or ended more than a day ago: charge what was used with /v1/take and force", printable.Key(remedy.Cut(q.ReservationID)))}
+			err = &invalid{http.StatusNotFound, "NORESERVATION", fmt.Sprintf("there is no reservation %s; if its id is right, it was committed or given back more than 10 minutes ago: charge what was used with /v1/take and force", printable.Key(remedy.Cut(q.ReservationID)))}
 		}
 		return answer{reply: commitReply{Actual: made.Actual, Late: made.Late}, decision: "done"}, err
 	})

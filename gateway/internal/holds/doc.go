@@ -44,8 +44,8 @@
 //
 // If a gateway dies before C2, the reservation stays open. After C2, the end is now, so the next
 // sweep of any gateway carries the same decision out. Every step after C2 can be repeated: C4 has
-// ONCE, and C5 comes only after C4. The record expires before the decision and the replies, so that
-// no decision is ever made twice.
+// ONCE, and C5 comes only after C4. The record expires before the decision, so no decision is made
+// twice. The replies of ONCE outlive the record until C5 is done, and then nothing repeats C4.
 //
 // # What was charged
 //
@@ -53,7 +53,8 @@
 // may still arrive. C3 answers both: it takes 2 units from a key of its own with UPTO, and with the
 // request key of R2. If R2 charged the part, the reply is that of R2, which allows 1. Otherwise it is
 // 2, and from then on a delayed take gets this reply, and charges nothing. Such a take finds the limit
-// of that key in its reply, and Reserve fails.
+// of that key in its reply, and Reserve fails. A part that R2 has not charged, such as one under a shadow
+// policy that would have denied it, is not corrected.
 //
 // # What remains
 //
