@@ -231,9 +231,9 @@ const (
 
 // newError classifies err. written is true if a command that is not read-only may have been sent.
 func newError(ctx context.Context, op string, keys []string, err error, written bool) *Error {
-	var failed *dialFailed
+	var failed *dialing.Failed
 	if errors.As(err, &failed) {
-		err = failed.cause
+		err = failed.Cause
 	}
 	e := &Error{Op: op, Keys: keys, Err: err}
 	_, unreadable := err.(panicked)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // settleWithin is how long Settle repeats a correction whose outcome is unknown, from its first
@@ -57,7 +57,7 @@ func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, erro
 	}
 	var slot string
 	if err == nil {
-		slot, err = sameSlot(c.prefix, req.Keys[0])
+		slot, err = keytext.SameSlot(c.prefix, req.Keys[0])
 	}
 	if err != nil {
 		return nil, c.observers.refuse(ctx, "take", c.keys(req.keys("take")), req.Limits, err)
@@ -75,20 +75,6 @@ func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, erro
 	}
 	h.Result, h.res, h.outcome = res, res, res
 	return h, nil
-}
-
-// sameSlot returns a prefix for other keys in the hash slot of key. prefix is the client's own
-// prefix of every key. If the braces in prefix or key make this impossible, sameSlot returns an
-// error.
-func sameSlot(prefix, key string) (string, error) {
-	full := prefix + key
-	if _, after, ok := strings.Cut(full, "{"); ok && strings.Index(after, "}") > 0 {
-		return key, nil // key has a hash tag
-	}
-	if strings.Contains(full, "}") || strings.Contains(prefix, "{") {
-		return "", fmt.Errorf("BADKEYS no other key is certain to be in the hash slot of %q, because of its braces; give it a hash tag, such as {user:42}", full)
-	}
-	return "{" + full + "}", nil
 }
 
 // Settle replaces the charged estimate with actual, the number of units that were used. actual is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 )
 
@@ -54,7 +55,7 @@ func openServers(url string, dialerOf func(*redis.Options) dial, opts []Option) 
 	// This timeout is only for the commands that go-redis sends on its own, for example to list the
 	// nodes of a cluster. Every call has its own deadline.
 	s.Punctual(max(c.timeout, time.Second))
-	s.Options.Dialer = dialer(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
+	s.Options.Dialer = dialing.Late(dialerOf(&redis.Options{Addr: s.Addrs[0], DialTimeout: s.Options.DialTimeout, TLSConfig: s.Options.TLSConfig}))
 	return c.build(s.Open()), nil
 }
 
@@ -87,36 +88,3 @@ func (c *config) secure(o *redis.Options) error {
 	o.TLSConfig = tls
 	return nil
 }
-
-// dialer returns a function that dials like dial, but reports a dial error only when the connection
-// is used. Otherwise go-redis would count the errors. After as many errors as the pool has
-// connections, every call fails without dialing until a background goroutine, which dials once a
-// second, succeeds.
-func dialer(dial dial) dial {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return notConnected{&dialFailed{err}}, nil
-		}
-		return conn, nil
-	}
-}
-
-// dialFailed is the reason why a connection could not be made. It hides the cause from go-redis,
-// which would otherwise pause and retry.
-type dialFailed struct{ cause error }
-
-func (d *dialFailed) Error() string { return d.cause.Error() }
-
-// notConnected stands for a connection that could not be made.
-type notConnected struct{ err *dialFailed }
-
-func (c notConnected) Read([]byte) (int, error)  { return 0, c.err }
-func (c notConnected) Write([]byte) (int, error) { return 0, c.err }
-
-func (notConnected) Close() error                     { return nil }
-func (notConnected) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (notConnected) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (notConnected) SetDeadline(time.Time) error      { return nil }
-func (notConnected) SetReadDeadline(time.Time) error  { return nil }
-func (notConnected) SetWriteDeadline(time.Time) error { return nil }

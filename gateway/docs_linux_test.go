@@ -135,3 +135,22 @@ func TestDocumentOfTheAPI(t *testing.T) {
 		t.Errorf("%s\nprints\n%s\nwant\n%s", wrong, got, replies[1])
 	}
 }
+
+func TestDocumentOfReservations(t *testing.T) {
+	gateway, _ := startGateway(t, "--dev")
+	const document, section = "../docs/reservations.md", "In JSON"
+	calls, replies := blocks(t, document, section, "sh"), blocks(t, document, section, "json")
+	if len(calls) != 2 || len(replies) != 2 {
+		t.Fatalf("%d calls and %d replies", len(calls), len(replies))
+	}
+	id := regexp.MustCompile(`"reservation_id":"(\w+)"`)
+	documented := id.FindStringSubmatch(replies[0])[1]
+	made := shell(t, calls[0], gateway, "")
+	got := id.FindStringSubmatch(made)
+	if got == nil || len(got[1]) != len(documented) || !strings.Contains(strings.Replace(made, got[1], documented, 1), replies[0]+"\n") {
+		t.Fatalf("%s\nprints\n%s\nwant\n%s", calls[0], made, replies[0])
+	}
+	if committed := shell(t, strings.Replace(calls[1], documented, got[1], 1), gateway, ""); !strings.Contains(committed, replies[1]+"\n") {
+		t.Errorf("%s\nprints\n%s\nwant\n%s", calls[1], committed, replies[1])
+	}
+}

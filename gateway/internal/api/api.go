@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
@@ -40,6 +41,8 @@ type Options struct {
 	Token   string   // token that requests must have; "" for none
 	Hosts   []string // names under which clients call the API, besides localhost and addresses
 	AnyHost bool     // do not check the names, because browsers cannot connect
+
+	Holds *holds.Holds // reservations; not used if Admin
 }
 
 type handler struct {
@@ -98,8 +101,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	began := time.Now()
 	body, err := read(w, r)
 	var answer answer
-	if err == nil {
-		answer, err = op.call(context.WithoutCancel(r.Context()), h.Limiter, body)
+	switch ctx := context.WithoutCancel(r.Context()); {
+	case err != nil:
+	case op.hold != nil:
+		answer, err = op.hold(ctx, h.Holds, body)
+	default:
+		answer, err = op.call(ctx, h.Limiter, body)
 	}
 	name = cmp.Or(answer.policy, name)
 	if err != nil {
@@ -117,6 +124,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if answer.status != 0 {
+		w.WriteHeader(answer.status)
+	}
 	_, _ = io.WriteString(w, text) // the client may have hung up
 }
 

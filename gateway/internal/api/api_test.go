@@ -14,11 +14,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
@@ -38,8 +40,16 @@ func open(t *testing.T, url string) *client.Client {
 	t.Helper()
 	limiter := redistest.Must[*client.Client](t)(client.Open(url, client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
+	options := redistest.Must[*redis.Options](t)(redis.ParseURL(url))
+	options.MaxRetries, options.DialerRetries = -1, 1
+	db := redis.NewClient(options)
+	t.Cleanup(func() { _ = db.Close() })
+	stores[limiter] = holds.Redis{DB: db}
 	return limiter
 }
+
+// stores has the server of each limiter.
+var stores = map[*client.Client]holds.Store{}
 
 // stopped returns a client for a port on which no server listens.
 func stopped(t *testing.T) *client.Client {
@@ -52,6 +62,7 @@ func stopped(t *testing.T) *client.Client {
 func newHandler(t *testing.T, limiter *client.Client) http.Handler {
 	t.Helper()
 	h := both{Metrics: metrics.New(prometheus.NewRegistry()), Limiter: limiter, Log: slog.New(slog.DiscardHandler), Hosts: []string{"Example.com"}} // the host of httptest.NewRequest
+	h.Holds = holds.New(holds.Options{Limiter: limiter, Store: stores[limiter], Metrics: h.Metrics, Log: h.Log, Timeout: time.Minute})
 	return h
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
@@ -16,6 +17,7 @@ type operation struct {
 	get, admin     bool
 	request, reply reflect.Type
 	call           func(ctx context.Context, limiter *client.Client, body []byte) (answer, error)
+	hold           func(ctx context.Context, holds *holds.Holds, body []byte) (answer, error) // in place of call, for reservations
 }
 
 func (o operation) methods() string {
@@ -29,6 +31,7 @@ type answer struct {
 	reply    any
 	policy   string // "@name", if the call names a policy; set even if the call fails
 	decision string // for the metrics
+	status   int    // 0 for 200
 }
 
 // operations maps the name of a library function, which is the last part of a path, to its
@@ -80,7 +83,9 @@ var operations = map[string]operation{
 		usage, err := limiter.Usage(ctx, q.Key)
 		return usageReply(usage), err
 	}),
-	"info": info(),
+	"info":    info(),
+	"reserve": reserve(),
+	"commit":  commit(),
 }
 
 type whole int64

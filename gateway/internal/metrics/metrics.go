@@ -15,6 +15,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
+	held     *prometheus.CounterVec
 	policies sync.Map // names of the policies that have made a decision, such as @api
 	counters sync.Map // cache of the counters in requests, with keys of type counted; saves a lookup by labels
 }
@@ -41,8 +42,12 @@ func New(registry prometheus.Registerer) *Metrics {
 			Name: "ratelimit_gateway_breaker_open",
 			Help: "1 if the circuit breaker of a Redis node is open.",
 		}, []string{"node"}),
+		held: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimit_gateway_reservations_total",
+			Help: "Reservations by event (reserved, denied, committed, repeated, late, unknown, reported, given_back).",
+		}, []string{"event"}),
 	}
-	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers)
+	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers, m.held)
 	return m
 }
 
@@ -86,6 +91,9 @@ func (m *Metrics) Reloaded(err error) {
 	}
 	m.reloads.WithLabelValues(result).Inc()
 }
+
+// Reservation counts what happened to a reservation. event is a word of package holds.
+func (m *Metrics) Reservation(event string) { m.held.WithLabelValues(event).Inc() }
 
 // Breaker records whether the circuit breaker of a node is open.
 func (m *Metrics) Breaker(node string, open bool) {

@@ -58,6 +58,7 @@ func TestText(t *testing.T) {
 	m.Count("check", "unknown", "error")
 	m.Reloaded(nil)
 	m.Breaker("10.0.0.1:6379", true)
+	m.Reservation("given_back")
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	want, err := os.ReadFile("testdata/metrics.txt")

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/redisurl"
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/policies"
@@ -72,6 +76,23 @@ func (g *Gateway) connect() error {
 	}
 	g.limiter = limiter
 	g.close = append(g.close, func() { _ = limiter.Close() })
+	return g.connectHolds(url)
+}
+
+// connectHolds opens the connections on which reservations are stored. Their commands are not calls to
+// the library, so the limiter cannot send them.
+func (g *Gateway) connectHolds(url string) error {
+	servers, err := redisurl.Parse(url)
+	if err != nil {
+		return fmt.Errorf("--redis: the URL %w", err)
+	}
+	servers.Punctual(time.Second)
+	o := &servers.Options
+	o.MaxRetries = 1 // every command can be repeated
+	o.Dialer = dialing.Late(redisurl.Dialer(&redis.Options{Addr: servers.Addrs[0], DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig}))
+	db := servers.Open()
+	g.close = append(g.close, func() { _ = db.Close() })
+	g.holds = holds.New(holds.Options{Limiter: g.limiter, Store: holds.Redis{DB: db}, Metrics: g.metrics, Log: g.options.Log, Timeout: g.options.Timeout})
 	return nil
 }
 

@@ -24,6 +24,8 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
@@ -79,6 +81,7 @@ const (
 type Gateway struct {
 	options Options
 	limiter *client.Client
+	holds   *holds.Holds
 	metrics *metrics.Metrics
 	service *rls.Server
 	health  *health.Server
@@ -109,7 +112,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 	if err := g.connect(); err != nil {
 		return err
 	}
-	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, Begin: g.begin, End: g.end})
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, Holds: g.holds, Begin: g.begin, End: g.end})
 	var watcher *envoyconfig.Watcher
 	if options.EnvoyConfig != "" {
 		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
@@ -155,8 +158,12 @@ func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.W
 		}()
 	}
 	var background sync.WaitGroup
-	background.Go(func() { g.untilReady(ctx) })
+	ready := make(chan bool)
+	background.Go(func() { g.untilReady(ctx); close(ready) })
 	background.Go(func() { g.follow(ctx, watcher) })
+	var sweeps sync.WaitGroup // if Redis hangs, a sweep takes longer than the ports should stay open
+	sweeps.Go(func() { <-ready; g.holds.Run(ctx) })
+	defer sweeps.Wait()
 	<-ctx.Done()
 	background.Wait()
 	g.ready.Store(false)
@@ -200,6 +207,7 @@ func (g *Gateway) setReady(ready bool) {
 	g.ready.Store(ready)
 	g.health.SetServingStatus("", state)
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
+	g.health.SetServingStatus(kuadrant.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
 // untilReady checks the servers until they are ready or ctx is done. The gateway stays ready during

@@ -55,7 +55,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 // api returns the options for the API on the port at addr.
 func (g *Gateway) api(addr string) api.Options {
 	return api.Options{
-		Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, Hosts: g.options.Hosts,
+		Limiter: g.limiter, Holds: g.holds, Metrics: g.metrics, Log: g.options.Log, Hosts: g.options.Hosts,
 		AnyHost: strings.HasPrefix(addr, unixPrefix), // browsers do not connect to Unix sockets
 	}
 }

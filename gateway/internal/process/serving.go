@@ -74,6 +74,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	}
 	g.grpc = grpc.NewServer(options...)
 	rls.Register(g.grpc, g.service)
+	rls.RegisterKuadrant(g.grpc, g.service)
 	healthapi.RegisterHealthServer(g.grpc, g.health)
 	if g.options.Reflection {
 		reflection.Register(g.grpc)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
@@ -36,6 +37,7 @@ type Options struct {
 	Margin    time.Duration // a call to Redis ends this long before the deadline of the request
 	AllOrNone bool          // if a rule denies one descriptor of a request, charge none of them
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
+	Holds     *holds.Holds  // reservations; nil if only Envoy's service is registered
 
 	// Begin is called before a request is received, and End after the response. If Begin returns an
 	// error, the request gets that error. Both may be nil.
@@ -91,15 +93,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 // decided returns the questions of a request with their results. If there is no decision, it returns
 // an error, and the questions if the request is valid.
 func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, began time.Time) ([]question, error) {
-	switch n := len(request.GetDescriptors()); {
-	case request.GetDomain() == "":
-		return nil, status.Error(codes.InvalidArgument, "the domain is empty; set it in the proxy's rate limit filter")
-	case n == 0:
-		return nil, status.Error(codes.InvalidArgument, "the request has no descriptor; give at least one")
-	case n > mostDescriptors:
-		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors; the most is %d", n, mostDescriptors)
-	}
-	list, err := s.questions(request)
+	list, err := s.read(request)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +115,19 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 		return list, err
 	}
 	return list, nil
+}
+
+// read returns the questions of a request, or an error if the request is invalid.
+func (s *Server) read(request *rls.RateLimitRequest) ([]question, error) {
+	switch n := len(request.GetDescriptors()); {
+	case request.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "the domain is empty; set it in the proxy's rate limit filter")
+	case n == 0:
+		return nil, status.Error(codes.InvalidArgument, "the request has no descriptor; give at least one")
+	case n > mostDescriptors:
+		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors; the most is %d", n, mostDescriptors)
+	}
+	return s.questions(request)
 }
 
 // failed counts and logs a request without a decision, at most once a second, because Envoy may let

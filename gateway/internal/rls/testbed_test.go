@@ -15,6 +15,7 @@ import (
 	api "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -23,6 +24,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -35,6 +37,7 @@ type testbed struct {
 	t        *testing.T
 	server   *embedded.Server
 	service  *rls.Server
+	holds    *holds.Holds
 	registry *prometheus.Registry
 	log      *redistest.Output
 	conn     *grpc.ClientConn
@@ -44,7 +47,12 @@ type testbed struct {
 func newTestbed(t *testing.T, config string, policies ...functions.Policy) *testbed {
 	t.Helper()
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
-	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(start))
+	return runTestbed(t, config, embedded.WithLibrary(build.Text()), embedded.WithTime(start))
+}
+
+func runTestbed(t *testing.T, config string, options ...embedded.Option) *testbed {
+	t.Helper()
+	server := embedded.Run(t, options...)
 	b := connect(t, "redis://"+server.Addr(), config)
 	b.server = server
 	return b
@@ -56,10 +64,16 @@ func connect(t *testing.T, url, config string) *testbed {
 	limiter := must[*client.Client](t)(client.Open(url))
 	t.Cleanup(func() { _ = limiter.Close() })
 	registry, log := prometheus.NewRegistry(), &redistest.Output{}
-	service := rls.New(rls.Options{
+	options := rls.Options{
 		Limiter: limiter, Metrics: metrics.New(registry), Log: slog.New(slog.NewTextHandler(log, nil)),
 		Margin: 2 * time.Millisecond, Headers: true,
-	})
+	}
+	database := must[*redis.Options](t)(redis.ParseURL(url))
+	database.MaxRetries, database.DialerRetries = -1, 1
+	db := redis.NewClient(database)
+	t.Cleanup(func() { _ = db.Close() })
+	options.Holds = holds.New(holds.Options{Limiter: limiter, Store: holds.Redis{DB: db}, Metrics: options.Metrics, Log: options.Log, Timeout: time.Minute})
+	service := rls.New(options)
 	if config != "" {
 		dir := t.TempDir()
 		require(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600))
@@ -69,11 +83,12 @@ func connect(t *testing.T, url, config string) *testbed {
 	port := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	running := grpc.NewServer(grpc.ForceServerCodecV2(rls.Codec()))
 	rls.Register(running, service)
+	rls.RegisterKuadrant(running, service)
 	go func() { _ = running.Serve(port) }()
 	t.Cleanup(running.Stop)
 	connection := must[*grpc.ClientConn](t)(grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))
 	t.Cleanup(func() { _ = connection.Close() })
-	return &testbed{t: t, service: service, registry: registry, log: log, conn: connection, client: api.NewRateLimitServiceClient(connection)}
+	return &testbed{t: t, service: service, holds: options.Holds, registry: registry, log: log, conn: connection, client: api.NewRateLimitServiceClient(connection)}
 }
 
 // ask sends a request and returns a short form of the response: the overall code, and then for each

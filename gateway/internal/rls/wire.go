@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	pb "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 )
 
 // Register registers the service. The generated code would receive the request before it calls the
@@ -48,9 +50,14 @@ type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	err := c.CodecV2.Unmarshal(data, v)
-	if request, ok := v.(*rls.RateLimitRequest); ok && err != nil {
-		request.Reset()
-		return decode(data.Materialize(), request.ProtoReflect())
+	if err == nil {
+		return nil
+	}
+	switch request := v.(type) {
+	case *rls.RateLimitRequest, *kuadrant.ReserveRequest, *kuadrant.CommitRequest:
+		message := request.(pb.Message)
+		pb.Reset(message)
+		return decode(data.Materialize(), message.ProtoReflect())
 	}
 	return err
 }

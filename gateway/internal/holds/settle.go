@@ -1,0 +1,168 @@
+package holds
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
+)
+
+// Invalid is the error of Reserve for parts that no server sees. Reason is the code that the library
+// would use.
+type Invalid struct{ Reason, Text string }
+
+func (i *Invalid) Error() string { return i.Text }
+
+// name returns the prefix of the keys with the replies for part i.
+func (r *record) name(id string, i int) (string, error) {
+	if len(r.Parts[i].Keys) == 0 {
+		return "", &Invalid{"BADKEYS", "the number of keys is 0; give each limit one key"}
+	}
+	slot, err := keytext.SameSlot("", r.Parts[i].Keys[0])
+	if err != nil {
+		return "", &Invalid{"BADKEYS", err.Error()[len("BADKEYS "):]}
+	}
+	return fmt.Sprintf("%s:hold:%s:%d", slot, id, i+1), nil
+}
+
+// request returns the take of part i. Each makes the units that a shadow policy was charged exact. It
+// also makes the server refuse a policy with a guarantee and a pool, whose units could not be given
+// back, because the reply does not say who paid.
+func (r *record) request(id string, i int) (client.Request, error) {
+	base, err := r.name(id, i)
+	return client.Request{
+		Keys: r.Parts[i].Keys, Limits: r.Parts[i].Limits, Costs: []int64{r.Amount}, Each: true,
+		OnceKey: base + ":take", OnceTTL: r.life() + longer,
+	}, err
+}
+
+// markLimit is a capacity that no limit has by chance, so the reply to a mark can be told from any
+// other.
+const markLimit = 9007199254740881
+
+// mark asks whether the take of part i was charged. If it was, the reply is that of the take.
+// Otherwise it takes 2 units of another key, and makes sure that the take is never charged.
+func (r *record) mark(take client.Request) client.Request {
+	mark := client.Request{UpTo: true, Costs: []int64{2}, Each: true, OnceKey: take.OnceKey, OnceTTL: take.OnceTTL}
+	for range take.Keys { // as many as the take has, so that its reply is read in full
+		mark.Keys = append(mark.Keys, fmt.Sprintf("%s:mark:%d", take.OnceKey, len(mark.Keys)+1))
+		mark.Limits = append(mark.Limits, client.Limit(fmt.Sprintf("fixed_window %d/1ms", markLimit)))
+	}
+	return mark
+}
+
+// decision is what is to be done with a reservation.
+type decision struct {
+	by     string // "commit" or swept
+	actual int64
+	done   bool
+}
+
+const swept = "sweep"
+
+func (d decision) String() string {
+	text := d.by
+	if d.by != swept {
+		text += " " + strconv.FormatInt(d.actual, 10)
+	}
+	if d.done {
+		text += " done"
+	}
+	return text
+}
+
+func parseDecision(text string) (decision, error) {
+	d := decision{}
+	rest, done := strings.CutSuffix(text, " done")
+	by, number, found := strings.Cut(rest, " ")
+	d.by, d.done = by, done
+	if !found && by == swept {
+		return d, nil
+	}
+	var err error
+	if d.actual, err = strconv.ParseInt(number, 10, 64); err != nil || by != "commit" || d.actual < 0 {
+		return d, fmt.Errorf("%q is not a decision of a gateway; another program uses its keys", text)
+	}
+	return d, nil
+}
+
+// settled is what settle has done.
+type settled struct {
+	news    bool          // whether this call, and no other, has carried the decision out
+	charged bool          // whether the reservation had been charged
+	blocked time.Duration // how long a key is still blocked; the decision is carried out after that
+}
+
+// settle carries a decision out: it corrects each part, and stores that this is done.
+func (h *Holds) settle(ctx context.Context, id string, r *record, d decision) (s settled, err error) {
+	var replyKeys []string
+	for i := range r.Parts {
+		take, err := r.request(id, i)
+		if err != nil {
+			return s, err
+		}
+		charged, blocked, err := h.correct(ctx, r, take, d.actual)
+		if err != nil {
+			return s, err
+		}
+		s.charged, s.blocked = s.charged || charged, max(s.blocked, blocked)
+		replyKeys = append(replyKeys, take.OnceKey, settleKey(take))
+	}
+	if s.blocked > 0 {
+		return s, h.Store.Postpone(ctx, id, h.now().Add(s.blocked))
+	}
+	d.done = true
+	if s.news, err = h.Store.Finish(ctx, id, d.String()); err == nil {
+		_ = h.Store.Shorten(ctx, replies, replyKeys...) // they expire anyway
+	}
+	return s, nil // without Finish, a sweep repeats all of this
+}
+
+func settleKey(take client.Request) string { return take.OnceKey + ":settle" }
+
+// correct makes up the difference between what a take charged and actual. If it charged nothing, there
+// is nothing to correct. correct reports whether it charged anything, and if a key is blocked, how long
+// it will be.
+func (h *Holds) correct(ctx context.Context, r *record, take client.Request, actual int64) (charged bool, blocked time.Duration, err error) {
+	res, err := h.Limiter.Take(ctx, r.mark(take))
+	if err != nil || res.Taken == 2 {
+		return false, 0, err
+	}
+	units, err := res.Charged(take)
+	if err != nil {
+		return false, 0, err
+	}
+	back, more := make([]int64, len(units)), make([]int64, len(units))
+	for k, n := range units {
+		if n > 0 { // otherwise, a shadow policy would have denied the key
+			charged, back[k], more[k] = true, max(n-actual, 0), max(actual-n, 0)
+		}
+	}
+	fix := client.Request{Keys: take.Keys, Limits: take.Limits, Costs: back, OnceKey: settleKey(take), OnceTTL: take.OnceTTL}
+	switch {
+	case slices.Max(back) > 0:
+		res, err = h.Limiter.Refund(ctx, fix)
+	case slices.Max(more) > 0:
+		fix.Costs, fix.Force = more, true
+		res, err = h.Limiter.Take(ctx, fix)
+	default:
+		return charged, 0, nil
+	}
+	if err == nil && !res.Allowed {
+		blocked = max(res.RetryAfter, time.Second)
+	}
+	return charged, blocked, err
+}
+
+// hashed returns a short text for an id, which may be any.
+func hashed(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
+}
