@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'ac0cca5a5a7a'
+local BUILD_ID = '1e5c34c984b2'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2112,8 +2112,8 @@ local function change(keys, request, from, verb, cost, peeks)
   return delay
 end
 
-local function load_again(keys, request, from)
-  if not states.any_room or from == GUARANTEE then return nil end
+local function load_again(keys, request, from, differs)
+  if not (states.any_room or differs) or from == GUARANTEE then return nil end
   states.begin()
   if from > POOL then return load_both(keys, request, 1) end
   local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
@@ -2198,7 +2198,7 @@ local function decide(keys, request, verb, peeks)
     allowed, index, from = 1, POOL, POOL
   else
     local borrowed = until_left(request, POOL, cost, request.BORROW)
-    err = states.any_room and load_pool(keys, request, cost, true) or nil
+    err = load_pool(keys, request, cost, true)
     local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
     index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
   end
@@ -2206,7 +2206,7 @@ local function decide(keys, request, verb, peeks)
     ms, err = change(keys, request, from, verb, cost, peeks)
     if refunds then ms = 0 end
   end
-  err = err or load_again(keys, request, from)
+  err = err or load_again(keys, request, from, denies_guarantee)
   if err then return err end
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
   local remaining = 0
