@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1e5c34c984b2'
+local BUILD_ID = '022d5871be4f'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2112,8 +2112,8 @@ local function change(keys, request, from, verb, cost, peeks)
   return delay
 end
 
-local function load_again(keys, request, from, differs)
-  if not (states.any_room or differs) or from == GUARANTEE then return nil end
+local function load_again(keys, request, from)
+  if from == GUARANTEE then return nil end
   states.begin()
   if from > POOL then return load_both(keys, request, 1) end
   local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
@@ -2206,7 +2206,7 @@ local function decide(keys, request, verb, peeks)
     ms, err = change(keys, request, from, verb, cost, peeks)
     if refunds then ms = 0 end
   end
-  err = err or load_again(keys, request, from, denies_guarantee)
+  err = err or load_again(keys, request, from)
   if err then return err end
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
   local remaining = 0

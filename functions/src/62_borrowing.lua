@@ -132,10 +132,10 @@ local function change(keys, request, from, verb, cost, peeks)
   return delay
 end
 
--- load_again loads the keys before `from`, which were not changed, as a call with a cost of 1 finds them, if they are loaded
--- in another way, or states were replaced that leave room for more. It returns the error, or nil.
-local function load_again(keys, request, from, differs)
-  if not (states.any_room or differs) or from == GUARANTEE then return nil end
+-- load_again loads the keys before `from`, which were not changed, as a call with a cost of 1 finds them. It returns the error, or
+-- nil.
+local function load_again(keys, request, from)
+  if from == GUARANTEE then return nil end
   states.begin()
   if from > POOL then return load_both(keys, request, 1) end
   local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
@@ -233,7 +233,7 @@ local function decide(keys, request, verb, peeks)
     ms, err = change(keys, request, from, verb, cost, peeks)
     if refunds then ms = 0 end
   end
-  err = err or load_again(keys, request, from, denies_guarantee)
+  err = err or load_again(keys, request, from)
   if err then return err end
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
   local remaining = 0
