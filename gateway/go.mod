@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/envoyproxy/go-control-plane/ratelimit v0.1.1-0.20250812085011-4cf7e8485428
 	github.com/prometheus/client_golang v1.25.0
 	github.com/ratelimit-functions/ratelimit v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0

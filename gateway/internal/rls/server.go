@@ -37,6 +37,9 @@ type Options struct {
 	AllOrNone bool          // if a rule denies one descriptor of a request, charge none of them
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
 
+	// NeedsConfig: before the first [Server.Use], requests get the error UNAVAILABLE.
+	NeedsConfig bool
+
 	// Begin is called before a request is received, and End after the response. If Begin returns an
 	// error, the request gets that error. Both may be nil.
 	Begin func() error
@@ -98,6 +101,8 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 		return nil, status.Error(codes.InvalidArgument, "the request has no descriptor; give at least one")
 	case n > mostDescriptors:
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors; the most is %d", n, mostDescriptors)
+	case s.NeedsConfig && s.config.Load() == nil:
+		return nil, status.Error(codes.Unavailable, "there are no rules yet; the gateway waits for its xDS server")
 	}
 	list, err := s.questions(request)
 	if err != nil {
