@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/environ"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 )
 
@@ -43,6 +44,13 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			usual, err := environ.Read(os.Environ())
+			if err == nil {
+				err = apply(cmd.Flags(), usual)
+			}
+			if err != nil {
+				return err
+			}
 			if health {
 				return running(cmd.Context(), o.HTTP)
 			}
@@ -50,10 +58,11 @@ func command() *cobra.Command {
 			if err := threshold.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log %q is not a level; write debug, info, warn or error", level)
 			}
-			if url := os.Getenv("REDIS_URL"); url != "" && !cmd.Flags().Changed("redis") {
+			if url := os.Getenv("REDIS_URL"); usual == nil && url != "" && !cmd.Flags().Changed("redis") {
 				o.Redis = url
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			list(o.Log, usual)
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
 				at := []any{"grpc", grpc, "http", http}
@@ -95,6 +104,7 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports, in PEM form")
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
+	flags.BoolVar(&o.TLS.GRPCOnly, "tls-grpc-only", false, "the HTTP port has no TLS, for probes without it")
 	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")

@@ -129,7 +129,11 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 		return err
 	}
 	g.serveGRPC(config)
-	g.http = []*http.Server{g.newHTTP(handler, config)}
+	webConfig := config
+	if options.TLS.GRPCOnly {
+		webConfig = nil
+	}
+	g.http = []*http.Server{g.newHTTP(handler, webConfig)}
 	var adminAddr net.Addr
 	if ports.admin != nil {
 		g.http = append(g.http, g.newHTTP(g.adminRoutes(ports.token), config))

@@ -95,7 +95,7 @@ func TestXDS(t *testing.T) {
 	g.hasLimit(t, "api", -1)
 
 	stop()
-	g.says(t, "no stream from the xDS server; the rules in use stay")
+	g.says(t, "no stream from the xDS server, so the rules in use stay")
 	g.hasLimit(t, "web", 1000)
 	redistest.Eventually(t, "the metrics say that it is not connected", func() bool {
 		_, text := g.get(t, "/metrics")
@@ -146,7 +146,7 @@ func TestXDSWithCertificates(t *testing.T) {
 	for want, change := range map[string]func(*xds.TLS){
 		"certificate": func(s *xds.TLS) { s.Name = "another" },
 		"authority":   func(s *xds.TLS) { s.CA = "" },
-		"tls":         func(s *xds.TLS) { s.Cert, s.Key = "", "" },
+		"no stream":   func(s *xds.TLS) { s.Cert, s.Key = "", "" }, // the reason depends on who notices first
 		"EOF":         func(s *xds.TLS) { *s = xds.TLS{} },
 	} {
 		other := secure

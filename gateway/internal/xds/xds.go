@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	rpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
@@ -106,9 +107,9 @@ func (c *Client) Run(ctx context.Context) {
 		if good {
 			delay, c.said = firstDelay, ""
 		}
-		if err.Error() != c.said {
-			c.said = err.Error()
-			c.Log.Warn("no stream from the xDS server; the rules in use stay", "server", c.Server, "error", err)
+		if reason := rpcstatus.Convert(err).Message(); reason != c.said {
+			c.said = reason
+			c.Log.Warn("no stream from the xDS server, so the rules in use stay; check --xds and its TLS flags", "server", c.Server, "error", reason)
 		}
 		_ = sleep.For(ctx, delay/2+rand.N(delay/2)) // not in step with other replicas
 		delay = min(2*delay, longDelay)
