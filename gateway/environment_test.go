@@ -23,7 +23,7 @@ func TestSwappedImage(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	var log redistest.Output
-	addr, _ := startGatewayLogging(t, &log, "--log", "info")
+	addr, _ := startGatewayLogging(t, &log, "/bin/ratelimit", "--log", "info")
 	redistest.Eventually(t, "it is ready", func() bool {
 		response, err := http.Get("http://" + addr + "/healthcheck")
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -33,14 +34,19 @@ func main() {
 func command() *cobra.Command {
 	var o process.Options
 	var level string
-	var health bool
+	var health, check bool
 	cmd := &cobra.Command{
 		Use:   "ratelimit-gateway --redis URL",
 		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
 		Example: `  ratelimit-gateway --dev --policies policies.yaml
   ratelimit-gateway --redis redis://127.0.0.1:6379 --envoy-config /etc/ratelimit`,
 		Version:       functions.Version(),
-		Args:          cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{"/bin/ratelimit"}) { // the command in the compose example of envoyproxy/ratelimit
+				return nil
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +70,9 @@ func command() *cobra.Command {
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
 			list(o.Log, usual)
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
+			if check {
+				return process.Check(o, cmd.OutOrStdout())
+			}
 			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
 				at := []any{"grpc", grpc, "http", http}
 				if admin != nil {
@@ -96,7 +105,7 @@ func command() *cobra.Command {
 	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
 	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
 	flags.IntVar(&o.IPv6Prefix, "ipv6-prefix", 64, "prefix length of the IPv6 networks that count as one address")
-	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy and --dev; several are one set")
+	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy, --dev and --check-config; several are one set")
 	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
 	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")
 	flags.StringVar(&o.Batches, "batches", "", "n,ttl: take n units of a hot key at once and spend them within ttl, as in 100,100ms")
@@ -105,6 +114,7 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
 	flags.BoolVar(&o.TLS.GRPCOnly, "tls-grpc-only", false, "the HTTP port has no TLS, for probes without it")
+	flags.BoolVar(&check, "check-config", false, "check the flags and the files that they name, and end: for CI; it asks no server")
 	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")

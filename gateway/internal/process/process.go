@@ -22,6 +22,7 @@ import (
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
@@ -55,6 +56,8 @@ type Options struct {
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
 	Log            *slog.Logger
+
+	checks bool // nothing runs: the options are only checked
 }
 
 const (
@@ -90,6 +93,7 @@ type Gateway struct {
 	rules   atomic.Pointer[envoyconfig.Config]
 	grpc    *grpc.Server
 	http    []*http.Server
+	build   functions.Build             // the library, with Options.Policies
 	deploy  func(context.Context) error // nil unless Options.Deploy is set
 	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
@@ -221,7 +225,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 		}
 		if err == nil {
 			g.setReady(true)
-			g.options.Log.Info("ready")
+			g.options.Log.Info("ready", g.onServers(ctx)...)
 			g.lookUp(ctx)
 			return
 		}

@@ -20,25 +20,41 @@ import (
 // source loads the rules from files, or prepares to get them over xDS. It returns a function that
 // follows their changes until its context is done.
 func (g *Gateway) source(registry prometheus.Registerer) (follow func(context.Context), err error) {
+	server, err := g.server()
+	switch o := g.options; {
+	case err != nil:
+		return nil, err
+	case server != nil:
+		server.Metrics = metrics.NewXDS(registry)
+		return server.Run, nil
+	case o.EnvoyConfig != "":
+		watcher := envoyconfig.NewWatcher(o.EnvoyConfig, o.MergeDomains)
+		return func(ctx context.Context) { g.follow(ctx, watcher) }, g.reload(watcher)
+	}
+	return func(context.Context) {}, nil
+}
+
+// server returns the client for the xDS server, or nil if there is none.
+func (g *Gateway) server() (*xds.Client, error) {
 	switch o := g.options; {
 	case o.EnvoyConfig != "" && o.XDS.Server != "":
 		return nil, errors.New("--envoy-config and --xds are two sources of the same rules; give one of them")
 	case o.XDS.Server != "":
 		settings := o.XDS
 		settings.Log, settings.Use = o.Log, g.useResources
-		client, err := xds.New(settings)
-		if err != nil {
-			return nil, err
-		}
-		client.Metrics = metrics.NewXDS(registry)
-		return client.Run, nil
+		return xds.New(settings)
 	case o.XDSOptional || o.XDS.TLS != xds.TLS{}:
 		return nil, errors.New("--xds-optional and the flags --xds-tls are for --xds; give --xds HOST:PORT, or leave them out")
-	case o.EnvoyConfig != "":
-		watcher := envoyconfig.NewWatcher(o.EnvoyConfig, o.MergeDomains)
-		return func(ctx context.Context) { g.follow(ctx, watcher) }, g.reload(watcher)
 	}
-	return func(context.Context) {}, nil
+	return nil, nil
+}
+
+// load returns the rules in the files, or nil if there are none, for [Check].
+func (g *Gateway) load() (*envoyconfig.Config, error) {
+	if _, err := g.server(); err != nil || g.options.EnvoyConfig == "" {
+		return nil, err
+	}
+	return envoyconfig.Load(g.options.EnvoyConfig, g.options.MergeDomains)
 }
 
 // useResources puts the resources of an xDS server into use.
