@@ -40,7 +40,7 @@ func command() *cobra.Command {
 		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
 		Example: `  ratelimit-gateway --dev --policies policies.yaml
   ratelimit-gateway --redis redis://127.0.0.1:6379 --envoy-config /etc/ratelimit`,
-		Version:       functions.Version(),
+		Version: functions.Version(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if slices.Equal(args, []string{"/bin/ratelimit"}) { // the command in the compose example of envoyproxy/ratelimit
 				return nil
