@@ -269,6 +269,31 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
+// TestLargeSet checks that an answer may be larger than gRPC's default of 4 MiB, but not larger than the
+// gateway's bound.
+func TestLargeSet(t *testing.T) {
+	run(t, func(t *testing.T, b *bed) {
+		large := config("large")
+		for i := range 100_000 {
+			large.Descriptors = append(large.Descriptors, &rlsconf.RateLimitDescriptor{Key: "user", Value: fmt.Sprintf("%050d", i), RateLimit: &rlsconf.RateLimitPolicy{Unit: 1, RequestsPerUnit: 1}})
+		}
+		b.server.Set("1", large)
+		time.Sleep(time.Second)
+		b.got(t, "large")
+		for range 10 {
+			large.Descriptors = append(large.Descriptors, large.Descriptors[:100_000]...)
+		}
+		b.server.Set("2", large)
+		time.Sleep(time.Second)
+		b.server.Set("3", config("small"))
+		time.Sleep(time.Minute)
+		b.got(t, "large", "small")
+		if !strings.Contains(b.log.String(), "received message larger than max") {
+			t.Errorf("%s", b.log)
+		}
+	})
+}
+
 // TestRestarts checks that the client comes back to a server that restarts, and asks without a version:
 // a new server may count from 1 again.
 func TestRestarts(t *testing.T) {
