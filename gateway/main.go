@@ -93,7 +93,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection, for tools such as grpcurl")
 	flags.StringVar(&o.EnvoyConfig, "envoy-config", "", "folder with the files of envoyproxy/ratelimit")
 	flags.StringVar(&o.XDS.Server, "xds", "", "address of an xDS server with the rules, HOST:PORT, in place of --envoy-config")
-	flags.StringVar(&o.XDS.Node, "xds-node", "default", "ID under which the xDS server has this gateway's resources")
+	flags.StringVar(&o.XDS.Node, "xds-node", "", "ID under which the xDS server has this gateway's resources")
 	flags.BoolVar(&o.XDSOptional, "xds-optional", false, "be ready even before the first rules from --xds")
 	flags.BoolVar(&o.XDS.TLS.On, "xds-tls", false, "connect to --xds with TLS")
 	flags.StringVar(&o.XDS.TLS.CA, "xds-tls-ca", "", "authorities of the xDS server's certificate, in PEM form; those of the system if absent")

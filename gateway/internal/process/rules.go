@@ -43,8 +43,8 @@ func (g *Gateway) server() (*xds.Client, error) {
 		settings := o.XDS
 		settings.Log, settings.Use = o.Log, g.useResources
 		return xds.New(settings)
-	case o.XDSOptional || o.XDS.TLS != xds.TLS{}:
-		return nil, errors.New("--xds-optional and the flags --xds-tls are for --xds; give --xds HOST:PORT, or leave them out")
+	case o.XDSOptional || o.XDS.Node != "" || o.XDS.TLS != xds.TLS{}:
+		return nil, errors.New("--xds-node, --xds-optional and the flags --xds-tls are for --xds; give --xds HOST:PORT, or leave them out")
 	}
 	return nil, nil
 }

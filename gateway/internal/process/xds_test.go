@@ -166,6 +166,8 @@ func TestWrongXDS(t *testing.T) {
 	t.Parallel()
 	fails(t, process.Options{Dev: true, EnvoyConfig: t.TempDir(), XDS: xds.Options{Server: "control:18001", Node: "me"}}, "--envoy-config and --xds are two sources")
 	fails(t, process.Options{Dev: true, XDSOptional: true}, "are for --xds; give --xds HOST:PORT")
+	fails(t, process.Options{Dev: true, XDS: xds.Options{Node: "me"}}, "are for --xds; give --xds HOST:PORT")
+	fails(t, process.Options{Dev: true, XDS: xds.Options{Server: "control:18001"}}, "--xds-node is empty; write the ID")
 	fails(t, process.Options{Dev: true, XDS: xds.Options{TLS: xds.TLS{On: true}}}, "are for --xds; give --xds HOST:PORT")
 	fails(t, process.Options{Dev: true, XDS: xds.Options{Server: "control", Node: "me"}}, `--xds "control" is not HOST:PORT`)
 	fails(t, process.Options{Dev: true, XDS: xds.Options{Server: "control:18001", Node: "me", TLS: xds.TLS{On: true, CA: filepath.Join(t.TempDir(), "none")}}}, "--xds-tls-ca: open ")
