@@ -77,6 +77,11 @@ func TestXDS(t *testing.T) {
 		t.Errorf("/readyz: %d", code)
 	}
 
+	server.Set("0", users("", 1))
+	g.says(t, "the xDS server's resources were refused; the previous ones stay in use\" version=0 error=\"resource \\\"\\\": the field domain is missing")
+	if code, _ := g.get(t, "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz after a wrong set: %d", code)
+	}
 	server.Set("1", users("web", 1), users("api", 10))
 	g.ready(t)
 	g.hasLimit(t, "web", 1)
@@ -105,8 +110,8 @@ func TestXDS(t *testing.T) {
 	server.Set("1", users("web", 5))
 	g.hasLimit(t, "web", 5)
 	for _, want := range []string{
-		"xds_connected 1", "xds_streams_total 2", `xds_answers_total{result="ack"} 3`, `xds_answers_total{result="nack"} 1`,
-		`config_reloads_total{result="ok"} 3`, `config_reloads_total{result="error"} 1`,
+		"xds_connected 1", "xds_streams_total 2", `xds_answers_total{result="ack"} 3`, `xds_answers_total{result="nack"} 2`,
+		`config_reloads_total{result="ok"} 3`, `config_reloads_total{result="error"} 2`,
 	} {
 		redistest.Eventually(t, "the metrics have "+want, func() bool {
 			_, text := g.get(t, "/metrics")
