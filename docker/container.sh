@@ -32,6 +32,8 @@ ratelimit)
 	;;
 ratelimit-gateway)
 	tools/build.sh linux "$arch" "$context/$program" gateway
+	mkdir "$context/bin"
+	ln -s /ratelimit-gateway "$context/bin/ratelimit" # the command in deployments of envoyproxy/ratelimit
 	dockerfile=docker/gateway.Dockerfile
 	;;
 *) fail "$program is no program; say ratelimit or ratelimit-gateway" ;;

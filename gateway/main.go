@@ -9,12 +9,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/environ"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 )
 
@@ -32,17 +34,29 @@ func main() {
 func command() *cobra.Command {
 	var o process.Options
 	var level string
-	var health bool
+	var health, check bool
 	cmd := &cobra.Command{
 		Use:   "ratelimit-gateway --redis URL",
 		Short: "Limit requests in Envoy, nginx, Caddy, HAProxy, Apache and Traefik, without code",
 		Example: `  ratelimit-gateway --dev --policies policies.yaml
   ratelimit-gateway --redis redis://127.0.0.1:6379 --envoy-config /etc/ratelimit`,
-		Version:       functions.Version(),
-		Args:          cobra.NoArgs,
+		Version: functions.Version(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{"/bin/ratelimit"}) { // the command in the compose example of envoyproxy/ratelimit
+				return nil
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			usual, err := environ.Read(os.Environ())
+			if err == nil {
+				err = apply(cmd.Flags(), usual)
+			}
+			if err != nil {
+				return err
+			}
 			if health {
 				return running(cmd.Context(), o.HTTP)
 			}
@@ -50,11 +64,15 @@ func command() *cobra.Command {
 			if err := threshold.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log %q is not a level; write debug, info, warn or error", level)
 			}
-			if url := os.Getenv("REDIS_URL"); url != "" && !cmd.Flags().Changed("redis") {
+			if url := os.Getenv("REDIS_URL"); usual == nil && url != "" && !cmd.Flags().Changed("redis") {
 				o.Redis = url
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			list(o.Log, usual)
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
+			if check {
+				return process.Check(o, cmd.OutOrStdout())
+			}
 			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
 				at := []any{"grpc", grpc, "http", http}
 				if admin != nil {
@@ -74,12 +92,20 @@ func command() *cobra.Command {
 	flags.IntVar(&o.Connections, "max-connections", 1024, "most open connections of each port")
 	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection, for tools such as grpcurl")
 	flags.StringVar(&o.EnvoyConfig, "envoy-config", "", "folder with the files of envoyproxy/ratelimit")
-	flags.BoolVar(&o.MergeDomains, "merge-domains", false, "several files may have the same domain")
+	flags.StringVar(&o.XDS.Server, "xds", "", "address of an xDS server with the rules, HOST:PORT, in place of --envoy-config")
+	flags.StringVar(&o.XDS.Node, "xds-node", "", "ID under which the xDS server has this gateway's resources")
+	flags.BoolVar(&o.XDSOptional, "xds-optional", false, "be ready even before the first rules from --xds")
+	flags.BoolVar(&o.XDS.TLS.On, "xds-tls", false, "connect to --xds with TLS")
+	flags.StringVar(&o.XDS.TLS.CA, "xds-tls-ca", "", "authorities of the xDS server's certificate, in PEM form; those of the system if absent")
+	flags.StringVar(&o.XDS.TLS.Cert, "xds-tls-cert", "", "certificate for the xDS server, in PEM form")
+	flags.StringVar(&o.XDS.TLS.Key, "xds-tls-key", "", "its key")
+	flags.StringVar(&o.XDS.TLS.Name, "xds-tls-name", "", "name in the xDS server's certificate; the host of --xds if absent")
+	flags.BoolVar(&o.MergeDomains, "merge-domains", false, "several files or resources may have the same domain")
 	flags.BoolVar(&o.AllOrNone, "all-or-none", false, "if one descriptor of a request is denied by a file's rule, charge none of the others")
 	flags.DurationVar(&o.Timeout, "timeout", 15*time.Millisecond, "longest time for a decision")
 	flags.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks of proxies whose X-Forwarded-For is read, such as 10.0.0.0/8")
 	flags.IntVar(&o.IPv6Prefix, "ipv6-prefix", 64, "prefix length of the IPv6 networks that count as one address")
-	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy and --dev; several are one set")
+	flags.StringArrayVar(&o.Policies, "policies", nil, "policies.yaml, for --deploy, --dev and --check-config; several are one set")
 	flags.BoolVar(&o.Deploy, "deploy", false, "put the library on servers that lack it")
 	flags.BoolVar(&o.Dev, "dev", false, "run an embedded server in place of Redis")
 	flags.StringVar(&o.Batches, "batches", "", "n,ttl: take n units of a hot key at once and spend them within ttl, as in 100,100ms")
@@ -87,6 +113,8 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports, in PEM form")
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
+	flags.BoolVar(&o.TLS.GRPCOnly, "tls-grpc-only", false, "the HTTP port has no TLS, for probes without it")
+	flags.BoolVar(&check, "check-config", false, "check the flags and the files that they name, and end: for CI; it asks no server")
 	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")

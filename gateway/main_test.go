@@ -38,17 +38,21 @@ var addresses = regexp.MustCompile(`msg=listening grpc=(\S+) http=(\S+)`)
 // of the HTTP port, and a function that stops the command.
 func startGateway(t *testing.T, args ...string) (addr string, stop func()) {
 	t.Helper()
-	var log redistest.Output
+	return startGatewayLogging(t, &redistest.Output{}, args...)
+}
+
+func startGatewayLogging(t *testing.T, log *redistest.Output, args ...string) (addr string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := command()
-	cmd.SetErr(&log)
+	cmd.SetErr(log)
 	cmd.SetArgs(append(args, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--timeout", "1m"))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil || t.Failed() {
-			t.Errorf("the gateway: %v; its log:\n%s", err, &log)
+			t.Errorf("the gateway: %v; its log:\n%s", err, log)
 		}
 	})
 	t.Cleanup(stop)

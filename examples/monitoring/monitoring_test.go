@@ -73,7 +73,7 @@ var (
 )
 
 // inPromQL lists the PromQL keywords in the expressions, and the label that Prometheus adds.
-var inPromQL = []string{"sum", "by", "rate", "increase", "histogram_quantile", "job"}
+var inPromQL = []string{"sum", "count", "by", "rate", "increase", "histogram_quantile", "job"}
 
 // wrongIn returns the names and label matchers in expr, a PromQL expression, that match no metric or
 // label in found. It also returns the metrics that expr uses. found is in the format of scrape.
@@ -190,7 +190,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 		}
 	}
 	want := []string{"db_client_operation_duration_seconds_bucket", "db_client_operation_duration_seconds_count", "ratelimit_client_breaker_open", "ratelimit_client_decisions_total",
-		"ratelimit_gateway_breaker_open", "ratelimit_gateway_requests_total", "ratelimit_policy_calls_total", "ratelimit_server_up"}
+		"ratelimit_gateway_breaker_open", "ratelimit_gateway_requests_total", "ratelimit_gateway_xds_answers_total", "ratelimit_gateway_xds_connected", "ratelimit_policy_calls_total", "ratelimit_server_up"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Errorf("the metrics that are used are %q, want %q", got, want)
 	}

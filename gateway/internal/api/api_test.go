@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 		{"take", `{"keys":["a"],"keys":["b"],"limits":["3/m"]}`, 400, "BADARGS", `has the field keys twice; keep one`},
 		{"take", `{"keys":["a"]}`, 400, "BADARGS", `the field limits is missing`},
 		{"take", `{"keys":["a"],"limits":null}`, 400, "BADARGS", `limits is null; write a list`},
-		{"take", `{"keys":"a","limits":["3/m"]}`, 400, "BADARGS", `keys is "a"; write a list such as ["user:42"]`},
+		{"take", `{"keys":"a","limits":["3/m"]}`, 400, "BADARGS", `keys is "a"; write a list, such as "keys":["user:42"]`},
 		{"take", `{"keys":[1],"limits":["3/m"]}`, 400, "BADARGS", `keys[0] is 1; write a string`},
 		{"take", `{"keys":["a",null],"limits":["3/m"]}`, 400, "BADARGS", `keys[1] is null; write a string`},
 		{"take", `{"keys":["a",""],"limits":["3/m"]}`, 400, "BADARGS", `keys[1] is empty`},

@@ -69,12 +69,12 @@ func fields(path string, object json.RawMessage, into reflect.Value) error {
 		}
 		given[name] = true
 		if err := set(join(path, name), value, into.Field(i)); err != nil {
-			return err
+			return exemplified(join(path, name), err)
 		}
 	}
 	for i := range into.NumField() {
 		if name, required := nameOf(into.Type().Field(i)); required && !given[name] {
-			return bad("the field %s is missing; the fields are %s", join(path, name), strings.Join(list, ", "))
+			return exemplified(join(path, name), bad("the field %s is missing; the fields are %s; give it", join(path, name), strings.Join(list, ", ")))
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func set(path string, value json.RawMessage, into reflect.Value) error {
 	}
 	items, ok := list(value)
 	if !ok {
-		return bad("%s is %s; write a list such as [\"user:42\"]", path, shown(value))
+		return bad("%s is %s; write a list", path, shown(value))
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
 	for i, item := range items {

@@ -200,7 +200,7 @@ func upTo(req client.Request) client.Request {
 func milliseconds(field string, ms whole) (time.Duration, error) {
 	const most = 36500 * 24 * time.Hour
 	if ms < 1 || ms > whole(most.Milliseconds()) {
-		return 0, bad("%s is %d; give 1 to %d", field, ms, most.Milliseconds())
+		return 0, exemplified(field, bad("%s is %d; give 1 to %d", field, ms, most.Milliseconds()))
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

@@ -89,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limit.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, &got)))
 	if answer.held {
 		w.Header().Del("Retry-After")
-		refusal(policy, got.err).Write(w)
+		refusal(policy, path, got.err).Write(w)
 	}
 	decision := "allowed"
 	switch {
@@ -104,10 +104,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refusal returns the response if the policy does not exist or cannot be used with one key. The
 // status is 400, because many proxies let a request through after a 5xx status.
-func refusal(policy string, err error) problem.Details {
-	p := problem.Details{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
-	if remedy.Code(err) == "NOPOLICY" {
-		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
+func refusal(policy, path string, err error) problem.Details {
+	p := problem.Details{Status: http.StatusBadRequest}
+	path = remedy.Cut(path)
+	switch {
+	case remedy.Code(err) == "NOPOLICY":
+		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path %s in the proxy", policy, path)
+	case remedy.Code(err) == "BADLIMIT":
+		p.Detail = fmt.Sprintf("the policy %s has leases (concurrency), which %s could never give back; name a policy that limits a rate, or call acquire and release", policy, path)
+	case strings.Contains(err.Error(), "a usage key last"): // the library names the keys that a policy takes
+		p.Detail = fmt.Sprintf("the policy %s has track, and %s gives no usage key; name a policy without track", policy, path)
+	default:
+		p.Detail = fmt.Sprintf("the policy %s takes several keys, and %s gives one; name a policy that takes one", policy, path)
 	}
 	if call, ok := errors.AsType[*client.Error](err); ok {
 		p.Reason = call.Code

@@ -43,6 +43,8 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "0/m"}}},
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
+		functions.Policy{Name: "leases", Limits: []functions.PolicyLimit{{Limit: "concurrency 3 lease=30s"}}},
+		functions.Policy{Name: "tracked", Limits: []functions.PolicyLimit{{Limit: "3/m"}}, Track: true},
 		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
@@ -262,8 +264,10 @@ func TestNoDecision(t *testing.T) {
 		}
 	}
 	for target, want := range map[string]string{
-		"/check/unknown": "NOPOLICY there is no policy unknown on the server; deploy it, or correct the path in the proxy",
-		"/check/pair":    "BADKEYS the policy pair does not take one key; name one that does",
+		"/check/unknown":         "NOPOLICY there is no policy unknown on the server; deploy it, or correct the path /check/unknown in the proxy",
+		"/check/pair":            "BADKEYS the policy pair takes several keys, and /check/pair gives one; name a policy that takes one",
+		"/check/leases":          "BADLIMIT the policy leases has leases (concurrency), which /check/leases could never give back; name a policy that limits a rate, or call acquire and release",
+		"/check/tracked/address": "BADKEYS the policy tracked has track, and /check/tracked/address gives no usage key; name a policy without track",
 	} {
 		answer := g.ask("GET", target)
 		var problem struct{ Reason, Detail string }

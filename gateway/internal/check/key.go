@@ -108,5 +108,7 @@ func (h *Handler) failed(r *http.Request, err error) {
 	if got, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
 		got.err = err
 	}
-	h.logs.Do(func() { h.Log.Error("no decision", "source", "check", "error", remedy.For(err)) })
+	h.logs.Do(func() {
+		h.Log.Error("no decision", "source", "check", "path", remedy.Cut(r.URL.Path), "error", remedy.For(err))
+	})
 }

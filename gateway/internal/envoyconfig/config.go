@@ -3,6 +3,7 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"strings"
 
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -124,4 +125,21 @@ var units = map[rls.RateLimitResponse_RateLimit_Unit]string{
 	rls.RateLimitResponse_RateLimit_WEEK:   "w",
 	rls.RateLimitResponse_RateLimit_MONTH:  "mo",
 	rls.RateLimitResponse_RateLimit_YEAR:   "y",
+}
+
+// Window returns the limit for a rule with a unit: a window aligned with the clock. A count of 0
+// denies every request. If multiplier is above 1, a week counts as 7 days, a month as 30 days and a
+// year as 365 days.
+func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
+	period := units[unit]
+	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]
+	switch {
+	case count == 0:
+		return "0/s"
+	case multiplier > 1 && days > 0:
+		period = fmt.Sprintf("%dd", days*uint64(multiplier))
+	case multiplier > 1:
+		period = fmt.Sprintf("%d%s", multiplier, period)
+	}
+	return client.Limit(fmt.Sprintf("fixed_window %d/%s align=clock", count, period))
 }

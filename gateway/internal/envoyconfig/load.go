@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,22 +29,49 @@ func Load(dir string, merge bool) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := loader{config: &Config{domains: map[string]*node{}}, merge: merge}
+	l := newLoader(merge, "file")
 	var wrong []error
-	var sources []*yamlfile.Source
 	for _, name := range names {
 		content, err := yamlfile.ReadFile(filepath.Join(dir, name), maxBytes)
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
 		}
-		l.file(filepath.Join(dir, name), content)
-		sources = append(sources, l.source)
+		l.begin(filepath.Join(dir, name))
+		if root := l.source.Document(content, "domain:"); root != nil {
+			l.domain(root)
+		}
 	}
+	return l.finish(wrong)
+}
+
+// loader builds a Config from the nodes of files, or from those that [LoadResources] makes of
+// resources. So both have the same checks.
+type loader struct {
+	config  *Config
+	merge   bool
+	unit    string           // what has one domain: "file" or "resource"
+	source  *yamlfile.Source // the current file or resource
+	sources []*yamlfile.Source
+	limits  []limited // values of the field limit
+}
+
+func newLoader(merge bool, unit string) *loader {
+	return &loader{config: &Config{domains: map[string]*node{}}, merge: merge, unit: unit}
+}
+
+// begin begins a file or a resource.
+func (l *loader) begin(name string) {
+	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
+	l.sources = append(l.sources, l.source)
+}
+
+// finish returns the Config, or the mistakes in all sources with the errors in wrong.
+func (l *loader) finish(wrong []error) (*Config, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	for _, source := range sources {
+	for _, source := range l.sources {
 		if err := source.Err(); err != nil {
 			wrong = append(wrong, err)
 		}
@@ -54,30 +80,6 @@ func Load(dir string, merge bool) (*Config, error) {
 		return nil, errors.Join(wrong...)
 	}
 	return l.config, nil
-}
-
-func files(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("%w; name the folder that has the .yaml files", err)
-	}
-	var names []string
-	for _, entry := range list {
-		if extension := filepath.Ext(entry.Name()); !strings.HasPrefix(entry.Name(), ".") && (extension == ".yaml" || extension == ".yml") {
-			names = append(names, entry.Name())
-		}
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no file that ends in .yaml or .yml; put one there, or name another folder", dir)
-	}
-	return names, nil
-}
-
-type loader struct {
-	config *Config
-	merge  bool
-	source *yamlfile.Source // the current file
-	limits []limited        // values of the field limit
 }
 
 type limited struct {
@@ -111,18 +113,13 @@ func (l *loader) check() error {
 	return nil
 }
 
-// file adds the rules of a file. Mistakes are in l.source.
-func (l *loader) file(name string, content []byte) {
-	l.source = &yamlfile.Source{Name: name, MostBytes: maxBytes}
-	root := l.source.Document(content, "domain:")
-	if root == nil {
-		return
-	}
+// domain adds the rules of the current file or resource. Mistakes are in l.source.
+func (l *loader) domain(root *yaml.Node) {
 	var f struct {
 		Domain      *yaml.Node `yaml:"domain"`
 		Descriptors *yaml.Node `yaml:"descriptors"`
 	}
-	l.source.Decode(root, "the file", &f)
+	l.source.Decode(root, "the "+l.unit, &f)
 	domain := ""
 	if f.Domain != nil && !yamlfile.Null(f.Domain) {
 		domain = l.source.Text(f.Domain, "domain")
@@ -132,7 +129,7 @@ func (l *loader) file(name string, content []byte) {
 	case domain == "" && len(l.source.Mistakes) == 0:
 		l.source.Wrong(root, "the field domain is missing or empty; write the domain that the proxy sends, as in domain: web")
 	case at != nil && !l.merge:
-		l.source.Wrong(f.Domain, "the domain %s is also in another file; put its descriptors into one file", yamlfile.Shown(domain))
+		l.source.Wrong(f.Domain, "the domain %s is also in another %s; put its descriptors into one %[2]s", yamlfile.Shown(domain), l.unit)
 	case at == nil:
 		at = &node{}
 		l.config.domains[domain] = at
@@ -197,7 +194,7 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 		l.source.Wrong(given["share_threshold"].Key, "share_threshold is for a value that ends with *, and the value is %s", yamlfile.Shown(value))
 	}
 	if d.DetailedMetric || d.ValueToMetric {
-		l.notice("%s:%d: detailed_metric and value_to_metric are ignored: a metric names the rule, not the values of requests", l.source.Name, n.Line)
+		l.notice(n, "detailed_metric and value_to_metric are ignored: a metric names the rule, not the values of requests")
 	}
 	if d.RateLimit != nil && !yamlfile.Null(d.RateLimit) {
 		next.rule = l.rule(d.RateLimit, label)
@@ -207,11 +204,15 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 	l.descriptors(next, d.Descriptors, label)
 }
 
-// notice adds a notice. If there are too many, it keeps only the first ones.
-func (l *loader) notice(format string, args ...any) {
+// notice adds a notice about a node. If there are too many, it keeps only the first ones.
+func (l *loader) notice(n *yaml.Node, text string) {
 	const most = 20
-	if len(l.config.notices) < most {
-		l.config.notices = append(l.config.notices, fmt.Sprintf(format, args...))
+	at := l.source.Name
+	if n.Column > 0 { // the nodes of resources have no column
+		at += fmt.Sprintf(":%d", n.Line)
+	}
+	if notice := at + ": " + text; len(l.config.notices) < most && !slices.Contains(l.config.notices, notice) {
+		l.config.notices = append(l.config.notices, notice)
 	}
 }
 
@@ -260,7 +261,7 @@ func (l *loader) rule(n *yaml.Node, label string) *Rule {
 		l.source.Wrong(given["requests_per_unit"].Value, "requests_per_unit is %d; the most is %d", r.Count, uint32(math.MaxUint32))
 	default:
 		if !counted {
-			l.notice("%s:%d: rate_limit has no requests_per_unit, which counts as 0: every request is denied", l.source.Name, n.Line)
+			l.notice(n, "rate_limit has no requests_per_unit, which counts as 0: every request is denied")
 		}
 		rule.Count, rule.Unit, rule.Limit = uint32(r.Count), unit, Window(uint32(r.Count), unit, 1)
 	}
@@ -280,21 +281,4 @@ func (l *loader) replaced(n *yaml.Node, own string) string {
 		l.source.Wrong(r.Name, "the rate_limit %s replaces itself; name another", yamlfile.Shown(own))
 	}
 	return r.Name.Value
-}
-
-// Window returns the limit for a rule with a unit: a window aligned with the clock. A count of 0
-// denies every request. If multiplier is above 1, a week counts as 7 days, a month as 30 days and a
-// year as 365 days.
-func Window(count uint32, unit rls.RateLimitResponse_RateLimit_Unit, multiplier uint32) client.Limit {
-	period := units[unit]
-	days := map[string]uint64{"w": 7, "mo": 30, "y": 365}[period]
-	switch {
-	case count == 0:
-		return "0/s"
-	case multiplier > 1 && days > 0:
-		period = fmt.Sprintf("%dd", days*uint64(multiplier))
-	case multiplier > 1:
-		period = fmt.Sprintf("%d%s", multiplier, period)
-	}
-	return client.Limit(fmt.Sprintf("fixed_window %d/%s align=clock", count, period))
 }

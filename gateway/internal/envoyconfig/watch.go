@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Watcher detects changes in a folder. Its methods must not be called concurrently.
@@ -57,4 +58,22 @@ func (w *Watcher) sum(names []string) (sum [sha256.Size]byte) {
 	}
 	hash.Sum(sum[:0])
 	return sum
+}
+
+// files returns the names of the files to read in a folder.
+func files(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name the folder that has the .yaml files", err)
+	}
+	var names []string
+	for _, entry := range list {
+		if extension := filepath.Ext(entry.Name()); !strings.HasPrefix(entry.Name(), ".") && (extension == ".yaml" || extension == ".yml") {
+			names = append(names, entry.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no file that ends in .yaml or .yml; put one there, or name another folder", dir)
+	}
+	return names, nil
 }

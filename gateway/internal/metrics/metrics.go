@@ -36,7 +36,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		}, []string{"source"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimit_gateway_config_reloads_total",
-			Help: "Times that the files were loaded, by result (ok, error).",
+			Help: "Times that rules were loaded from files or xDS, by result (ok, error).",
 		}, []string{"result"}),
 		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimit_gateway_breaker_open",

@@ -41,8 +41,9 @@ func (g *Gateway) connect() error {
 	if err != nil {
 		return err
 	}
+	g.build = build
 	url := o.Redis
-	if o.Dev {
+	if o.Dev && !o.checks {
 		server, err := embedded.Start(embedded.WithLibrary(build.Text()))
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (o Options) build() (functions.Build, error) {
 	if len(o.Policies) == 0 {
 		return functions.New()
 	}
-	if !o.Deploy && !o.Dev {
+	if !o.Deploy && !o.Dev && !o.checks {
 		return functions.Build{}, fmt.Errorf("--policies %s is for --deploy and --dev; add one of them, or leave it out", strings.Join(o.Policies, " --policies "))
 	}
 	file, err := policies.Read(o.Policies...)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,12 +22,14 @@ import (
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
@@ -42,6 +43,8 @@ type Options struct {
 	Hosts          []string      // names under which clients call the API, besides localhost and addresses
 	Connections    int           // maximum number of connections of each port
 	Reflection     bool          // serve gRPC reflection
+	XDS            xds.Options   // where the rules come from in place of EnvoyConfig; only Server, Node and TLS are read. No Server for none
+	XDSOptional    bool          // be ready even before the first rules from XDS
 	EnvoyConfig    string        // folder of configuration files in the format of envoyproxy/ratelimit; "" for none
 	AllOrNone      bool          // if one descriptor with a limit from EnvoyConfig is denied, the others are not charged
 	MergeDomains   bool          // several files may have the same domain
@@ -55,6 +58,8 @@ type Options struct {
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
 	Log            *slog.Logger
+
+	checks bool // nothing runs: the options are only checked
 }
 
 const (
@@ -91,6 +96,7 @@ type Gateway struct {
 	rules   atomic.Pointer[envoyconfig.Config]
 	grpc    *grpc.Server
 	http    []*http.Server
+	build   functions.Build             // the library, with Options.Policies
 	deploy  func(context.Context) error // nil unless Options.Deploy is set
 	streams context.Context             // context of gRPC streams, canceled when the drain begins
 	cut     context.CancelFunc
@@ -112,13 +118,10 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 	if err := g.connect(); err != nil {
 		return err
 	}
-	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, Holds: g.holds, Begin: g.begin, End: g.end})
-	var watcher *envoyconfig.Watcher
-	if options.EnvoyConfig != "" {
-		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
-		if err := g.reload(watcher); err != nil {
-			return err
-		}
+	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, NeedsConfig: options.needsXDS(), Holds: g.holds, Begin: g.begin, End: g.end})
+	follow, err := g.source(registry)
+	if err != nil {
+		return err
 	}
 	handler, err := g.routes(registry)
 	if err != nil {
@@ -133,17 +136,21 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 		return err
 	}
 	g.serveGRPC(config)
-	g.http = []*http.Server{g.newHTTP(handler, config)}
+	webConfig := config
+	if options.TLS.GRPCOnly {
+		webConfig = nil
+	}
+	g.http = []*http.Server{g.newHTTP(handler, webConfig)}
 	var adminAddr net.Addr
 	if ports.admin != nil {
 		g.http = append(g.http, g.newHTTP(g.adminRoutes(ports.token), config))
 		adminAddr = ports.admin.Addr()
 	}
 	listening(ports.grpc.Addr(), ports.http.Addr(), adminAddr)
-	return g.serve(ctx, ports, watcher)
+	return g.serve(ctx, ports, follow)
 }
 
-func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.Watcher) error {
+func (g *Gateway) serve(ctx context.Context, ports ports, follow func(context.Context)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.grpc.Serve(ports.grpc)) }()
@@ -160,7 +167,7 @@ func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.W
 	var background sync.WaitGroup
 	ready := make(chan bool)
 	background.Go(func() { g.untilReady(ctx); close(ready) })
-	background.Go(func() { g.follow(ctx, watcher) })
+	background.Go(func() { follow(ctx) })
 	var sweeps sync.WaitGroup // if Redis hangs, a sweep takes longer than the ports should stay open
 	sweeps.Go(func() { <-ready; g.holds.Run(ctx) })
 	defer sweeps.Wait()
@@ -222,8 +229,11 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			}
 		}
 		if err == nil {
+			err = g.waits()
+		}
+		if err == nil {
 			g.setReady(true)
-			g.options.Log.Info("ready")
+			g.options.Log.Info("ready", g.onServers(ctx)...)
 			g.lookUp(ctx)
 			return
 		}
@@ -233,56 +243,4 @@ func (g *Gateway) untilReady(ctx context.Context) {
 		}
 		_ = sleep.For(ctx, checkEvery)
 	}
-}
-
-// follow reloads the Envoy configuration files when they change, until ctx is done.
-func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
-	used := g.rules.Load()
-	for watcher != nil && sleep.For(ctx, pollEvery) == nil {
-		err := g.reload(watcher)
-		switch {
-		case err != nil:
-			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
-		case g.rules.Load() != used && g.ready.Load():
-			g.lookUp(ctx)
-		}
-		used = g.rules.Load()
-	}
-}
-
-// lookUp logs each policy that a rule names and that the servers do not have, or that does not take
-// one key. A server may get it later, so the rules stay in use.
-func (g *Gateway) lookUp(ctx context.Context) {
-	config := g.rules.Load()
-	if config == nil {
-		return
-	}
-	for _, policy := range config.Policies() {
-		_, err := g.limiter.Peek(ctx, client.For("|", policy, 0))
-		switch {
-		case remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT":
-			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))
-		case err != nil: // for example, because the user may not use this key
-			g.options.Log.Warn("a rule in the files was not checked", "limit", policy, "error", remedy.For(err))
-		}
-	}
-}
-
-func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
-	config, err := watcher.Reload()
-	if config == nil && err == nil {
-		return nil
-	}
-	g.metrics.Reloaded(err)
-	if err != nil {
-		return err
-	}
-	g.service.Use(config)
-	g.rules.Store(config)
-	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
-	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())
-	for _, notice := range config.Notices() {
-		g.options.Log.Warn(notice)
-	}
-	return nil
 }

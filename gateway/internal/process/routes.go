@@ -18,13 +18,15 @@ import (
 func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !g.ready.Load() {
-			http.Error(w, "not ready; see the log", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	for _, path := range []string{"/readyz", "/healthcheck"} { // the second is envoyproxy/ratelimit's
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if !g.ready.Load() {
+				http.Error(w, "not ready; see the log", http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ready")
+		})
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	plain := api.New(g.api(g.options.HTTP))
 	if bits := g.options.IPv6Prefix; bits < 1 || bits > 128 {

@@ -15,6 +15,7 @@ import (
 // TLSFiles names PEM files for both ports. Without these files, the ports do not use TLS.
 type TLSFiles struct {
 	Cert, Key string
+	GRPCOnly  bool   // whether the HTTP port has no TLS
 	ClientCA  string // file with the CA certificates that verify clients; "" if clients need no certificate
 }
 
@@ -24,6 +25,9 @@ type TLSFiles struct {
 func (f TLSFiles) config(log *slog.Logger) (*tls.Config, error) {
 	switch {
 	case f.Cert == "" && f.Key == "" && f.ClientCA == "":
+		if f.GRPCOnly {
+			return nil, errors.New("--tls-grpc-only is for --tls-cert and --tls-key; give both, or leave it out")
+		}
 		return nil, nil
 	case f.Cert == "" || f.Key == "":
 		return nil, errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs both; give both")

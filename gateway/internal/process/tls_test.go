@@ -128,6 +128,25 @@ func TestTLSWithoutClientCertificates(t *testing.T) {
 	}
 }
 
+// TestTLSForGRPCOnly checks that the HTTP port then serves clients without TLS, and the gRPC port only
+// those with a certificate.
+func TestTLSForGRPCOnly(t *testing.T) {
+	t.Parallel()
+	trusted := x509.NewCertPool()
+	cert, key := redistest.CertificateFiles(t, trusted, "", "gateway")
+	client, authority := proxy(t, trusted)
+	g := start(t, process.Options{Dev: true, TLS: process.TLSFiles{Cert: cert, Key: key, ClientCA: authority, GRPCOnly: true}})
+	if ports, err := g.overTLS(t, client); ports != 1 {
+		t.Errorf("%d ports, %v", ports, err)
+	}
+	if ports, _ := g.overTLS(t, anonymous(client)); ports != 0 {
+		t.Errorf("%d ports without a certificate", ports)
+	}
+	if status, _ := g.get(t, "/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz: %d", status)
+	}
+}
+
 // TestHalfAHandshake checks that clients that stop during a handshake are cut off, and that other
 // clients are served meanwhile.
 func TestHalfAHandshake(t *testing.T) {

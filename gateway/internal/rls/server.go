@@ -39,6 +39,9 @@ type Options struct {
 	Headers   bool          // add X-RateLimit-Limit, -Remaining and -Reset to the response
 	Holds     *holds.Holds  // reservations; nil if only Envoy's service is registered
 
+	// NeedsConfig: before the first [Server.Use], requests get the error UNAVAILABLE.
+	NeedsConfig bool
+
 	// Begin is called before a request is received, and End after the response. If Begin returns an
 	// error, the request gets that error. Both may be nil.
 	Begin func() error
@@ -126,6 +129,8 @@ func (s *Server) read(request *rls.RateLimitRequest) ([]question, error) {
 		return nil, status.Error(codes.InvalidArgument, "the request has no descriptor; give at least one")
 	case n > mostDescriptors:
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors; the most is %d", n, mostDescriptors)
+	case s.NeedsConfig && s.config.Load() == nil:
+		return nil, status.Error(codes.Unavailable, "there are no rules yet; the gateway waits for its xDS server")
 	}
 	return s.questions(request)
 }

@@ -1,0 +1,135 @@
+package environ_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/environ"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+)
+
+// flags returns the flags as on a command line, and the names of the variables without effect.
+func flags(t *testing.T, environment ...string) (line, without string) {
+	t.Helper()
+	settings := redistest.Must[*environ.Settings](t)(environ.Read(environment))
+	var words, names []string
+	for _, f := range settings.Flags {
+		words = append(words, "--"+f.Name+"="+f.Value)
+	}
+	for _, n := range settings.Notes {
+		names = append(names, n.Name)
+	}
+	return strings.Join(words, " "), strings.Join(names, " ")
+}
+
+func TestDeployments(t *testing.T) {
+	const ports = "--http=0.0.0.0:8080 --grpc=0.0.0.0:8081 "
+	const redis = "REDIS_SOCKET_TYPE=tcp"
+	for _, tt := range []struct {
+		name          string
+		environment   string
+		want, without string
+	}{
+		{
+			"the compose example of envoyproxy/ratelimit",
+			"USE_STATSD=true STATSD_HOST=statsd STATSD_PORT=9125 LOG_LEVEL=debug REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_WATCH_ROOT=false CONFIG_TYPE=FILE CONFIG_GRPC_XDS_NODE_ID=test-node-id CONFIG_GRPC_XDS_SERVER_URL=ratelimit-xds-config-server:18000",
+			ports + "--redis=redis://redis:6379 --deploy=true --envoy-config=/data/ratelimit/config --log=debug",
+			"CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_SERVER_URL RUNTIME_WATCH_ROOT STATSD_HOST STATSD_PORT USE_STATSD",
+		},
+		{
+			"what Envoy Gateway sets",
+			"REDIS_SOCKET_TYPE=tcp REDIS_URL=redis.redis.svc:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=false LOG_LEVEL=info USE_STATSD=false CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001 CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=/certs/tls.crt GRPC_SERVER_TLS_KEY=/certs/tls.key GRPC_CLIENT_TLS_CACERT=/certs/ca.crt CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/certs/tls.crt CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/certs/tls.key CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/certs/ca.crt FORCE_START_WITHOUT_INITIAL_CONFIG=true USE_PROMETHEUS=true PROMETHEUS_ADDR=:19001 PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
+			ports + "--tls-grpc-only=true --tls-cert=/certs/tls.crt --tls-key=/certs/tls.key --tls-client-ca=/certs/ca.crt --redis=redis://redis.redis.svc:6379 --deploy=true --xds=envoy-gateway:18001 --xds-node=envoy-ratelimit --xds-tls=true --xds-tls-cert=/certs/tls.crt --xds-tls-key=/certs/tls.key --xds-tls-ca=/certs/ca.crt --xds-optional=true --log=info",
+			"PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML RUNTIME_IGNOREDOTFILES RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT USE_PROMETHEUS USE_STATSD",
+		},
+		{"a socket", "CONFIG_TYPE=FILE REDIS_URL=/run/redis.sock GRPC_UDS=/run/rls.sock PORT=80", "--http=0.0.0.0:80 --grpc=unix:/run/rls.sock --redis=unix:///run/redis.sock --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"a password", redis + " REDIS_URL=h:1 REDIS_AUTH=p/w REDIS_TLS=true", ports + "--redis=rediss://:p%2Fw@h:1 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"a user", redis + " REDIS_URL=h:1 REDIS_AUTH=me:pw CONFIG_TYPE=GRPC_XDS_SOTW", ports + "--redis=redis://me:pw@h:1 --deploy=true --xds=localhost:18000 --xds-node=default", ""},
+		{"a cluster", redis + " REDIS_URL=h:1,h:2 REDIS_TYPE=CLUSTER", ports + "--redis=redis+cluster://h:1,h:2 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"Sentinels", redis + " REDIS_URL=main,h:1,h:2 REDIS_TYPE=sentinel REDIS_AUTH=a REDIS_SENTINEL_AUTH=b", ports + "--redis=redis-sentinel://:a@h:1,h:2/main?sentinel_password=b --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"a whole URL", redis + " REDIS_URL=rediss://h:1/2", ports + "--redis=rediss://h:1/2 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{
+			"ready only with rules",
+			redis + " REDIS_URL=h:1 CONFIG_TYPE=GRPC_XDS_SOTW FORCE_START_WITHOUT_INITIAL_CONFIG=true HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=1 MERGE_DOMAIN_CONFIG=true SHADOW_MODE=false",
+			ports + "--redis=redis://h:1 --deploy=true --xds=localhost:18000 --xds-node=default --all-or-none=true --merge-domains=true", "",
+		},
+	} {
+		if line, without := flags(t, strings.Fields(tt.environment)...); line != tt.want || without != tt.without {
+			t.Errorf("%s:\n%s\n%s\nwant:\n%s\n%s", tt.name, line, without, tt.want, tt.without)
+		}
+	}
+}
+
+func TestNotADeployment(t *testing.T) {
+	for _, environment := range [][]string{nil, {"PORT=3000", "HOST=me", "LOG_LEVEL=loud", "REDIS_URL=redis://h", "SHADOW_MODE=true"}, {"CONFIG_TYPE="}} {
+		if settings, err := environ.Read(environment); settings != nil || err != nil {
+			t.Errorf("%v: %v, %v", environment, settings, err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for variable, want := range map[string]string{
+		"REDIS_URL=":                                  "REDIS_URL is not set; give the address",
+		"REDIS_TYPE=MANY":                             "REDIS_TYPE=MANY: write SINGLE, SENTINEL or CLUSTER",
+		"REDIS_TYPE=SENTINEL":                         "REDIS_URL has no comma",
+		"REDIS_SOCKET_TYPE=udp":                       "REDIS_SOCKET_TYPE=udp: write tcp or unix",
+		"CONFIG_TYPE=ETCD":                            "CONFIG_TYPE=ETCD: write FILE or GRPC_XDS_SOTW",
+		"LOG_LEVEL=loud":                              "LOG_LEVEL=loud: write debug, info, warn or error",
+		"LOG_FORMAT=json":                             "LOG_FORMAT=json: the log has lines of text",
+		"REDIS_TLS=perhaps":                           "REDIS_TLS=perhaps: write true or false",
+		"SHADOW_MODE=true":                            "SHADOW_MODE=true: write shadow_mode: true into the descriptors",
+		"CACHE_KEY_PREFIX=a":                          "CACHE_KEY_PREFIX=a: keys begin with the domain",
+		"BACKEND_TYPE=memcache":                       "BACKEND_TYPE=memcache: the gateway counts in Redis",
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=s": "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is set, and the gateway sends only",
+	} {
+		environment := []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=h:1", "CONFIG_TYPE=GRPC_XDS_SOTW", variable}
+		if _, err := environ.Read(environment); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want %s", variable, err, want)
+		}
+	}
+	_, err := environ.Read([]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=h:1", "SHADOW_MODE=true", "QUOTA_MODE=true"})
+	if err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("%v; want both", err)
+	}
+}
+
+// TestEveryVariable checks that no variable of envoyproxy/ratelimit is passed over in silence: each is
+// a flag, is noted or is refused. docs/swap.md names those that are flags or are refused.
+// testdata/variables.txt has the names in its settings.go of 2026-01.
+func TestEveryVariable(t *testing.T) {
+	names := strings.Fields(string(redistest.Must[[]byte](t)(os.ReadFile("testdata/variables.txt"))))
+	if len(names) != 108 {
+		t.Errorf("%d variables", len(names))
+	}
+	page := string(redistest.Must[[]byte](t)(os.ReadFile("../../../docs/swap.md")))
+	for _, base := range []string{"CONFIG_TYPE=FILE", "CONFIG_TYPE=GRPC_XDS_SOTW"} {
+		for _, name := range names {
+			known, noted := false, false
+			for _, value := range []string{"true", "x"} {
+				settings, err := environ.Read([]string{"REDIS_URL=h:1", "GRPC_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", base, name + "=" + value})
+				if err != nil {
+					known = known || strings.Contains(err.Error(), name)
+					continue
+				}
+				known = known || slices.ContainsFunc(settings.Flags, func(f environ.Flag) bool { return slices.Contains(f.From, name) })
+				noted = noted || slices.ContainsFunc(settings.Notes, func(n environ.Note) bool { return n.Name == name })
+			}
+			if !known && !noted {
+				t.Errorf("%s with %s is passed over", name, base)
+			}
+			if known && !strings.Contains(page, name) {
+				t.Errorf("docs/swap.md does not name %s", name)
+			}
+		}
+	}
+}
+
+func ExampleRead() {
+	settings, err := environ.Read([]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379", "USE_STATSD=true"})
+	fmt.Println(settings.Notes, err)
+	// Output: [{USE_STATSD metrics are at /metrics of the HTTP port, for Prometheus, under names of their own}] <nil>
+}
