@@ -102,15 +102,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Metrics.Decided("check", "@"+policy, decision, began)
 }
 
-// refusal returns the response if the policy does not exist or cannot be used with one key. The
-// status is 400, because many proxies let a request through after a 5xx status.
+// refusal returns the response if the policy does not exist, lacks the class, or cannot be used with
+// these keys. The status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy string, err error) problem.Details {
-	p := problem.Details{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key; name one that does", policy)}
-	if remedy.Code(err) == "NOPOLICY" {
-		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
+	p := problem.Details{Status: http.StatusBadRequest, Detail: fmt.Sprintf("the policy %s does not take one key, or with pool:NAME a guarantee and a pool; name one that does", policy)}
+	call, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return p
 	}
-	if call, ok := errors.AsType[*client.Error](err); ok {
-		p.Reason = call.Code
+	switch p.Reason = call.Code; call.Code {
+	case "NOPOLICY":
+		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path in the proxy", policy)
+	case "BADARGS": // the class: the server's text names those of the policy
+		_, p.Detail, _ = strings.Cut(call.Err.Error(), call.Code+" ")
 	}
 	return p
 }
@@ -135,7 +139,8 @@ func (r *recorder) Write(text []byte) (int, error) {
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	err := r.outcome.err
-	r.held = remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT"
+	code := remedy.Code(err)
+	r.held = code == "NOPOLICY" || code == "BADKEYS" || code == "BADLIMIT" || code == "BADARGS"
 	if r.held {
 		return
 	}
@@ -159,12 +164,12 @@ func (h *Handler) limit(path string) (string, http.Handler, error) {
 	if limit != nil {
 		return policy, limit, nil
 	}
-	key, err := h.key(keys)
+	key, share, err := h.key(keys)
 	if err != nil {
 		return "", nil, err
 	}
 	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.WithRefuseOnError(time.Second),
-		httplimit.WithOnError(h.failed))
+		httplimit.WithOnError(h.failed), httplimit.WithRequest(share.change))
 	if err != nil {
 		return "", nil, err
 	}

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -43,7 +44,9 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "0/m"}}},
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
-		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true})))
+		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true},
+		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"critical": 0, "default": 25, "batch": 75}},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
 	g.server = server
@@ -166,6 +169,53 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestShares checks that the path chooses the class and the pool, and that a client cannot.
+func TestShares(t *testing.T) {
+	g := newGate(t)
+	type answer struct {
+		status int
+		limit  string // RateLimit, or the detail of the problem
+	}
+	for i, tt := range []struct {
+		target string
+		want   answer
+	}{
+		{"/check/shared/class:batch", answer{200, `"shared";r=0;t=15`}},
+		{"/check/shared/address/class:batch", answer{429, "try again in 15 s"}},
+		{"/check/shared?class=critical", answer{200, `"shared";r=1;t=30`}},
+		{"/check/shared/-/class:critical", answer{200, `"shared";r=0;t=45`}},
+		{"/check/shared", answer{429, "try again in 15 s"}},
+		{"/check/shared/class:critical", answer{200, `"shared";r=0;t=60`}},
+		{"/check/shared/class:bulk", answer{400, `"bulk": no such class of @shared; its classes are batch, critical, default`}},
+		{"/deny403/check/shared/class:bulk", answer{400, `"bulk": no such class of @shared; its classes are batch, critical, default`}},
+		{"/check/api/class:batch", answer{400, `"batch": @api has no classes; give it some, or classes: any`}},
+		{"/check/shared/class:batch/class:critical", answer{400, "the path has class:batch and class:critical; give it once"}},
+		{"/check/shared/class:", answer{400, `"class:" is not a key; write address, header:NAME, cookie:NAME or path/N, class:NAME or pool:NAME, and /- before a path that is the client's`}},
+		{"/check/shared/class:batch,address", answer{400, `"batch,address": no such class of @shared; its classes are batch, critical, default`}},
+
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=2;t=30`}},
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=1;t=60`}},
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=0;t=60`}},
+		{"/check/tenant/pool:p", answer{429, "try again in 10 s"}},
+		{"/check/tenant/path/1/pool:p/-/7", answer{200, `"tenant";r=1;t=40`}},
+		{"/check/tenant", answer{400, "the policy tenant does not take one key, or with pool:NAME a guarantee and a pool; name one that does"}},
+		{"/check/api/pool:p", answer{400, "the policy api does not take one key, or with pool:NAME a guarantee and a pool; name one that does"}},
+		{"/check/tenant/pool:p/class:batch", answer{400, `Borrow is set and Class is "batch"; a guarantee and a pool have no classes`}},
+	} {
+		got := g.ask("GET", tt.target, "Class", "critical", "X-Class", "critical")
+		var problem struct{ Detail string }
+		_ = json.Unmarshal(got.Body.Bytes(), &problem) // allowed requests have no body
+		if limit := cmp.Or(problem.Detail, got.Header().Get("RateLimit")); got.Code != tt.want.status || limit != tt.want.limit {
+			t.Errorf("%d: %s: %d %s, want %+v", i, tt.target, got.Code, limit, tt.want)
+		}
+	}
+	for _, want := range []string{"shared|address=192.0.2.1", "{tenant|pool=p}", "{tenant|pool=p}|address=192.0.2.1", "{tenant|pool=p}|path/1=7"} {
+		if keys := g.keys(t); !strings.Contains(strings.Trim(keys, "[]")+" ", want+" ") {
+			t.Errorf("keys %s, want %s", keys, want)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	const uri = "X-Forwarded-Uri"
 	for _, tt := range []struct {
@@ -263,7 +313,7 @@ func TestNoDecision(t *testing.T) {
 	}
 	for target, want := range map[string]string{
 		"/check/unknown": "NOPOLICY there is no policy unknown on the server; deploy it, or correct the path in the proxy",
-		"/check/pair":    "BADKEYS the policy pair does not take one key; name one that does",
+		"/check/pair":    "BADKEYS the policy pair does not take one key, or with pool:NAME a guarantee and a pool; name one that does",
 	} {
 		answer := g.ask("GET", target)
 		var problem struct{ Reason, Detail string }
