@@ -27,6 +27,7 @@ func (o operation) methods() string {
 type answer struct {
 	reply    any
 	policy   string // "@name", if the call names a policy; set even if the call fails
+	class    string // the class that the call names
 	decision string // for the metrics
 }
 
@@ -119,7 +120,7 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		if err != nil {
 			return answer{}, err
 		}
-		got := answer{policy: policyIn(req.Limits...)}
+		got := answer{policy: policyIn(req.Limits...), class: req.Class}
 		res, err := ask(limiter, ctx, req)
 		if err != nil {
 			return got, err
@@ -134,7 +135,7 @@ func lease[Q interface {
 }, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
 	return typed[Q, A](func(ctx context.Context, limiter *client.Client, given Q) (answer, error) {
 		q, lease := given.of(limiter)
-		got := answer{policy: policyIn(q.Limit)}
+		got := answer{policy: policyIn(q.Limit), class: lease.Class}
 		res, err := ask(lease, ctx)
 		if err != nil {
 			return got, err

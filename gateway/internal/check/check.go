@@ -38,7 +38,13 @@ type Handler struct {
 	address httplimit.Key
 	logs    rate.Sometimes // limits the logging of errors
 	mu      sync.RWMutex
-	limits  map[string]http.Handler // by policy and keys, as in the path
+	limits  map[string]limited // by policy and keys, as in the path
+}
+
+// limited is the handler for a path. class is in the path, or "".
+type limited struct {
+	http.Handler
+	class string
 }
 
 // A Handler caches at most mostLimits handlers, for paths of at most longestKept bytes. It creates
@@ -57,7 +63,7 @@ func New(options Options) (*Handler, error) {
 	if options.IPv6Prefix != 0 {
 		address = append(address, httplimit.WithIPv6Prefix(options.IPv6Prefix))
 	}
-	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
+	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]limited{}}
 	if _, err := httplimit.New(options.Limiter, "check", "1/s", h.address); err != nil {
 		return nil, err
 	}
@@ -100,6 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Log.Debug("denied", "policy", policy)
 	}
 	h.Metrics.Decided("check", "@"+policy, decision, began)
+	h.Metrics.Class("check", "@"+policy, limit.class, decision)
 }
 
 // refusal returns the response if the policy does not exist, lacks the class, or cannot be used with
@@ -150,30 +157,30 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-func (h *Handler) limit(path string) (string, http.Handler, error) {
+func (h *Handler) limit(path string) (string, limited, error) {
 	first, keys, _ := strings.Cut(path, "/")
 	keys, _ = cutPath("/" + keys)
 	policy, _ := url.PathUnescape(first) // cannot fail, because the server has already refused such paths
 	if policy == "" {
-		return "", nil, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
+		return "", limited{}, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
 	}
 	given := first + keys
 	h.mu.RLock()
 	limit := h.limits[given]
 	h.mu.RUnlock()
-	if limit != nil {
+	if limit.Handler != nil {
 		return policy, limit, nil
 	}
 	key, share, err := h.key(keys)
 	if err != nil {
-		return "", nil, err
+		return "", limited{}, err
 	}
 	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.WithRefuseOnError(time.Second),
 		httplimit.WithOnError(h.failed), httplimit.WithRequest(share.change))
 	if err != nil {
-		return "", nil, err
+		return "", limited{}, err
 	}
-	limit = middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	limit = limited{middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })), share.class}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.limits) < mostLimits && len(given) <= longestKept {

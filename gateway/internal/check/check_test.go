@@ -209,6 +209,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%d: %s: %d %s, want %+v", i, tt.target, got.Code, limit, tt.want)
 		}
 	}
+	g.wantMetric(t, `class_requests_total{class="batch",decision="denied",name="@shared",source="check"} 1`)
 	for _, want := range []string{"shared|address=192.0.2.1", "{tenant|pool=p}", "{tenant|pool=p}|address=192.0.2.1", "{tenant|pool=p}|path/1=7"} {
 		if keys := g.keys(t); !strings.Contains(strings.Trim(keys, "[]")+" ", want+" ") {
 			t.Errorf("keys %s, want %s", keys, want)

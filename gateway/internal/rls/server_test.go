@@ -268,6 +268,11 @@ func TestClasses(t *testing.T) {
 		}
 	}
 	b.wantMetric(`requests_total{decision="denied",name="@shared",source="grpc"} 4`)
+	b.wantMetric(`class_requests_total{class="batch",decision="denied",name="@shared",source="grpc"} 3`)
+	b.wantMetric(`class_requests_total{class="batch",decision="allowed",name="@other",source="grpc"} 3`)
+	if strings.Contains(b.metrics(), "bulk") {
+		t.Error("the metrics have a class that the policy does not have")
+	}
 	if got := must[any](t)(b.server.Do("KEYS", "*")); fmt.Sprint(got) != "[other shared]" && fmt.Sprint(got) != "[shared other]" {
 		t.Errorf("keys %s", got)
 	}
