@@ -52,7 +52,7 @@ import (
 // spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
 // batches in other processes remain valid for up to ttl. Refund does not affect the batch, because
 // its units are already charged. The client measures time by the process's monotonic clock. The
-// client keeps batches for up to 65,536 keys.
+// client keeps up to 65,536 batches.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return option("WithBatches", []any{n, ttl}, func(c *config) error {
 		switch {

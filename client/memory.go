@@ -23,7 +23,7 @@ const longestDenial = time.Second
 //
 // The memory applies to calls with one key, without Force, Borrow, an OnceKey or a UsageKey. A denial
 // of a Class or a Floor applies only to calls of the same. Decisions that involve a shadow policy are
-// not remembered. The client keeps up to 65,536 denials, about 15 MB.
+// not remembered. The client keeps up to 65,536 denials, about 32 MB.
 // Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {
 	return option("WithDenialMemory", longest, func(c *config) error {
