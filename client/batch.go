@@ -27,10 +27,10 @@ import (
 // denial, or its error. They get these units in no particular order.
 //
 // The following calls never use a batch: calls with several keys, leaky_bucket (each unit has its
-// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, Class, Floor, Borrow, and
-// a cost of 0 or above n. Calls under a policy use no batch until the client has read the policy's limits, which happens
-// in the background. The client reads them again while the policy is in use, so it notices a
-// redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left.
+// own wait), shadow policies, an OnceKey, a UsageKey, UpTo, Force, Each, Borrow, a Class that the
+// policy does not list, and a cost of 0 or above n. Calls under a policy use no batch until the client
+// has read the policy's limits, which happens in the background. The client reads them again while the
+// policy is in use, so it notices a redeployed policy within ttl. A cost above 1 is spent from the batch if enough units are left.
 // Otherwise the call goes to a server, which charges all of it or nothing. Only calls with cost 1
 // fill batches. If an override gives a key a leaky_bucket limit, the client notices at the next
 // request for a batch. It drops all but one of the units in the reply, and then sends a request for
@@ -40,14 +40,19 @@ import (
 // Remaining also includes the units left in the batch, and ResetAfter is reduced by the time since
 // the reply. These fields do not reflect units that other processes have taken since.
 //
+// Each Class, and each Floor, of a key has a batch of its own, which leaves to others what a call of
+// the Class leaves, and is spent only by calls of the Class. So no call spends units that it could not
+// have taken.
+//
 // Unspent units expire after ttl, and are lost if the process ends without Close. Expired units are
 // not given back: the limit has refilled since, so they would be available twice. Under gcra,
-// [Client.Close] gives back the unspent units, minus those that may have refilled. Under other
+// [Client.Close] gives back the unspent units, minus those that may have refilled, which it
+// overestimates for units that were taken with a Class or a Floor. Under other
 // algorithms it drops them. If the reply to a request for a batch is lost, none of its units are
 // spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
 // batches in other processes remain valid for up to ttl. Refund does not affect the batch, because
 // its units are already charged. The client measures time by the process's monotonic clock. The
-// client keeps batches for up to 65,536 keys.
+// client keeps up to 65,536 batches.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return option("WithBatches", []any{n, ttl}, func(c *config) error {
 		switch {
@@ -71,11 +76,11 @@ type batches struct {
 	next   Limiter
 	most   int64 // maximum size of a batch
 	ttl    time.Duration
-	table[string, *keyBatch]
+	sharedTable[*keyBatch]
 }
 
 func newBatches(shared *common, parsed *parsedLimits, recall func(single) (Result, bool), next Limiter, most int64, ttl time.Duration, size int) *batches {
-	return &batches{common: shared, parsed: parsed, recall: recall, next: next, most: most, ttl: ttl, table: newTable[string, *keyBatch](size)}
+	return &batches{common: shared, parsed: parsed, recall: recall, next: next, most: most, ttl: ttl, sharedTable: newSharedTable[*keyBatch](size)}
 }
 
 type keyBatch struct {
@@ -123,22 +128,25 @@ func (b *batches) forget(keys []string) {
 
 // covers reports whether a call may use units from a batch.
 func (b *batches) covers(ctx context.Context, a single) bool {
-	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a.key, a.limit, b.ttl)
+	return !a.upTo && a.cost >= 1 && !strings.Contains(string(a.limit), "leaky_bucket") && b.parsed.batchable(ctx, a, b.ttl)
 }
 
-// of returns the batch for key, creating it if necessary. It returns nil if the key's batch is for
-// another limit and still in use. b.mu must be held.
-func (b *batches) of(key string, limit Limit, now time.Time) *keyBatch {
-	found, ok := b.entries.Get(key)
-	if ok && found.limit == limit {
+// of returns the batch for the key and the share of a call, creating it if necessary. It returns nil if
+// that batch is for another limit and still in use, or if there are batches for too many shares. b.mu
+// must be held.
+func (b *batches) of(a single, now time.Time) *keyBatch {
+	found, ok := b.entries.Get(a.sharedKey)
+	if ok && found.limit == a.limit {
 		return found
 	}
 	if ok && (found.request != nil || found.has(1, now)) {
 		return nil
 	}
 	b.shrink(func(oldest *keyBatch) bool { return oldest.request != nil || now.Sub(oldest.used) <= 2*b.ttl })
-	made := &keyBatch{limit: limit, size: 1, used: now}
-	b.entries.Add(key, made)
+	made := &keyBatch{limit: a.limit, size: 1, used: now}
+	if !b.add(a.sharedKey, made) {
+		return nil
+	}
 	return made
 }
 
@@ -199,7 +207,7 @@ func countedDown(d, elapsed time.Duration) time.Duration {
 func (b *batches) spend(a single) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found, ok := b.entries.Get(a.key)
+	found, ok := b.entries.Get(a.sharedKey)
 	if !ok || found.limit != a.limit {
 		return Result{}, false
 	}

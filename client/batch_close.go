@@ -27,10 +27,11 @@ func (b *batches) close() []leftover {
 	defer b.mu.Unlock()
 	var all []leftover
 	now := b.now()
-	for _, key := range b.entries.Keys() {
-		if k, _ := b.entries.Peek(key); k.has(1, now) {
+	for _, at := range b.entries.Keys() {
+		if k, _ := b.entries.Peek(at); k.has(1, now) {
+			// With a class or a floor, Remaining is lower than what is left, so the rate is too high.
 			used, refilled := float64(k.last.Limit-k.last.Remaining), max(k.last.ResetAfter, time.Millisecond)
-			all = append(all, leftover{key, k.limit, k.left, now.Sub(k.sent), used / refilled.Seconds()})
+			all = append(all, leftover{at.key, k.limit, k.left, now.Sub(k.sent), used / refilled.Seconds()})
 		}
 	}
 	b.entries.Purge()

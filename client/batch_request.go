@@ -102,7 +102,7 @@ func (b *batches) enter(c *caller) (Result, step, error) {
 			return Result{}, decided, c.request.err
 		}
 	}
-	k := b.of(c.key, c.limit, now)
+	k := b.of(c.single, now)
 	if k == nil || k.queues(now, b.ttl) {
 		return Result{}, askServer, nil
 	}

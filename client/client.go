@@ -148,7 +148,11 @@ func (c *Client) Reset(ctx context.Context, keys ...string) (int64, error) {
 
 // execute sends req as a peek or a refund.
 func (c *Client) execute(ctx context.Context, verb string, req *Request) (res Result, err error) {
-	defer c.observers.report(ctx, verb, time.Now(), req.Limits, &res, &err)
+	class := ""
+	if verb == "peek" {
+		class = req.Class
+	}
+	defer c.observers.reportClass(ctx, verb, time.Now(), req.Limits, class, &res, &err)
 	call, err := c.server.callOf(verb, req)
 	if err != nil {
 		return Result{}, err

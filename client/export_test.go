@@ -72,7 +72,7 @@ func WithCharged(r Result, units ...int64) Result {
 func WaitingForBatch(c *Client, key string) int64 {
 	c.batches.mu.Lock()
 	defer c.batches.mu.Unlock()
-	if k, ok := c.batches.entries.Peek(key); ok {
+	if k, ok := c.batches.entries.Peek(sharedKey{key: key}); ok {
 		return k.waiting
 	}
 	return 0
@@ -149,7 +149,7 @@ func Waiting(c *Client) int {
 
 // TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
-	return c.batches.takeShared(context.Background(), For(key, limit), single{key: key, limit: limit, cost: 1})
+	return c.batches.takeShared(context.Background(), For(key, limit), single{sharedKey: sharedKey{key: key}, limit: limit, cost: 1})
 }
 
 // BatchCaller is a call for one unit, whose steps a test makes one by one.
@@ -160,7 +160,7 @@ type BatchCaller struct {
 
 // WaitForBatch returns a call that waits for another call's request for key.
 func WaitForBatch(c *Client, key string, limit Limit) *BatchCaller {
-	w := &BatchCaller{c.batches, caller{single: single{key: key, limit: limit, cost: 1}}}
+	w := &BatchCaller{c.batches, caller{single: single{sharedKey: sharedKey{key: key}, limit: limit, cost: 1}}}
 	if _, next, _ := w.b.enter(&w.c); next != awaitRequest {
 		panic("no request is in progress")
 	}

@@ -78,7 +78,11 @@ func (l *Lease) Release(ctx context.Context) (bool, error) {
 func (l *Lease) shares() *Request { return &Request{Class: l.Class, Floor: l.Floor} }
 
 func (l *Lease) decide(ctx context.Context, verb string) (res Result, err error) {
-	defer l.client.observers.report(ctx, verb, time.Now(), []Limit{l.limit}, &res, &err)
+	class := ""
+	if verb == "acquire" {
+		class = l.Class
+	}
+	defer l.client.observers.reportClass(ctx, verb, time.Now(), []Limit{l.limit}, class, &res, &err)
 	call := call{verb: verb, keys: l.keys, args: l.args, mode: repeatable}
 	if verb == "acquire" {
 		shares, _, err := l.shares().shares(verb)

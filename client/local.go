@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,9 +23,11 @@ import (
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
 // policies. A limit such as "0/m" allows nothing, as on a server. With Force, units that do not fit
 // become debt, at most one burst. Floor
-// and Class keep their percentage of the share free, rounded up; a class of which the client does not
-// know keeps nothing. With Borrow, only the share of the guarantee is admitted. A call that needs more than the share, but no more than the limit
-// itself, is denied with a RetryAfter of at least 1 s, because a server may be back by then.
+// and Class keep their percentage of the share free, rounded up. As on a server, a Class that the
+// policy does not list is an [ErrMisconfigured], also one of which only the servers know; under
+// `classes: any`, a Class keeps nothing. With Borrow, only the share of the guarantee is admitted. A
+// call that needs more than the share, but no more than the limit itself, is denied with a RetryAfter
+// of at least 1 s, because a server may be back by then.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
 // in the background after the first decision on the policy. If the client does not know a limit, the
@@ -105,6 +108,9 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	}
 	if len(known) != len(req.Keys) {
 		return Result{}, f.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
+	}
+	if err := req.classKnown(known); err != nil {
+		return Result{}, f.refused(req, err)
 	}
 	f.buckets.mu.Lock()
 	defer f.buckets.mu.Unlock()
@@ -211,6 +217,25 @@ func (res *Result) deny(bucket *rate.Limiter, key int, wait time.Duration) {
 	if wait == Never || res.RetryAfter != Never && wait > res.RetryAfter {
 		res.RetryAfter = wait
 	}
+}
+
+// classKnown returns an error if a server would refuse the class of r: each limit must be a policy that
+// has it. A policy without a list of classes accepts any, or the client does not know its list.
+func (r *Request) classKnown(known []parsedKey) error {
+	if r.Class == "" {
+		return nil
+	}
+	for _, limit := range r.Limits {
+		if !isPolicy(limit) {
+			return fmt.Errorf("BADARGS Class is %q and the limit %q; only policies have classes: give a Floor", r.Class, limit)
+		}
+	}
+	for _, key := range known {
+		if _, listed := key.classes[r.Class]; !listed && key.classes != nil {
+			return fmt.Errorf("BADARGS %q: no such class; the policy has %s", r.Class, strings.Join(slices.Sorted(maps.Keys(key.classes)), ", "))
+		}
+	}
+	return nil
 }
 
 // percent returns the percentage that the request keeps free under a limit.

@@ -21,9 +21,9 @@ const longestDenial = time.Second
 // keys immediately. Changes by other processes take effect here within longest, as do a redeployed
 // policy, the end of an override, and a change to the server's clock.
 //
-// The memory applies to calls with one key, without Force, Class, Floor, Borrow, an OnceKey or a
-// UsageKey. Decisions that
-// involve a shadow policy are not remembered. The client keeps up to 65,536 denials, about 15 MB.
+// The memory applies to calls with one key, without Force, Borrow, an OnceKey or a UsageKey. A denial
+// of a Class or a Floor applies only to calls of the same. Decisions that involve a shadow policy are
+// not remembered. The client keeps up to 65,536 denials, about 32 MB.
 // Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {
 	return option("WithDenialMemory", longest, func(c *config) error {
@@ -43,11 +43,11 @@ type memory struct {
 	next    Limiter
 	longest time.Duration
 	forgets atomic.Uint64 // number of calls to forget
-	table[string, *denial]
+	sharedTable[*denial]
 }
 
 func newMemory(shared *common, next Limiter, longest time.Duration, size int) *memory {
-	return &memory{common: shared, next: next, longest: longest, table: newTable[string, *denial](size)}
+	return &memory{common: shared, next: next, longest: longest, sharedTable: newSharedTable[*denial](size)}
 }
 
 type denial struct {
@@ -83,7 +83,7 @@ func (m *memory) recall(a single) (Result, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	d, ok := m.entries.Get(a.key)
+	d, ok := m.entries.Get(a.sharedKey)
 	if !ok || !now.Before(d.until) || d.limit != a.limit || a.least() < d.cost {
 		return Result{}, false
 	}
@@ -111,7 +111,7 @@ func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64)
 		return
 	}
 	m.shrink(func(oldest *denial) bool { return now.Before(oldest.until) })
-	m.entries.Add(a.key, &denial{limit: a.limit, cost: a.least(), res: *res, read: now, until: sent.Add(lasts)})
+	m.add(a.sharedKey, &denial{limit: a.limit, cost: a.least(), res: *res, read: now, until: sent.Add(lasts)})
 }
 
 // forget drops the denials of keys. It also prevents calls in progress from storing their denials.

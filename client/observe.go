@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,6 +48,11 @@ type Observation struct {
 	// no policy. It is also "" until a server has decided a call by this Client with the policy, so
 	// it never contains an invalid name.
 	Policy string
+
+	// Class is the Class of the call under Policy, or "". It, too, is "" until a server has decided such
+	// a call by this Client, and a Client reports at most 256 classes: under `classes: any`, callers
+	// could otherwise fill a metrics system.
+	Class string
 
 	Began    time.Time     // start time by this process's clock
 	Duration time.Duration // duration of the call, including retries
@@ -93,17 +99,25 @@ type observers struct {
 	breaker []func(node, from, to string)
 	next    Limiter
 
-	policies sync.Map // set of the Observation.Policy values of calls that a server has decided
+	policies sync.Map     // set of the Observation.Policy values of calls that a server has decided
+	classes  sync.Map     // set of the pairs of a policy and a class of such calls
+	nClasses atomic.Int64 // size of classes
 }
 
 // Take implements [Limiter].
 func (o *observers) Take(ctx context.Context, req Request) (res Result, err error) {
-	defer o.report(ctx, "take", time.Now(), req.Limits, &res, &err)
+	defer o.reportClass(ctx, "take", time.Now(), req.Limits, req.Class, &res, &err)
 	return o.next.Take(ctx, req)
 }
 
-// report reports a completed call. limits and res are nil for a call that makes no decision.
+// report reports a completed call without a class. limits and res are nil for a call that makes no
+// decision.
 func (o *observers) report(ctx context.Context, operation string, began time.Time, limits []Limit, res *Result, err *error) {
+	o.reportClass(ctx, operation, began, limits, "", res, err)
+}
+
+// reportClass reports a completed call with its class.
+func (o *observers) reportClass(ctx context.Context, operation string, began time.Time, limits []Limit, class string, res *Result, err *error) {
 	if o.call == nil {
 		return
 	}
@@ -112,6 +126,7 @@ func (o *observers) report(ctx context.Context, operation string, began time.Tim
 	case res != nil:
 		seen.Source, seen.Err = res.Source, cmp.Or(*err, res.Err)
 		seen.Policy = o.policy(limits, seen.Err == nil)
+		seen.Class = o.class(seen.Policy, class, seen.Err == nil)
 	case *err == nil:
 		seen.Source = sourceServer
 	}
@@ -163,6 +178,27 @@ func (o *observers) policy(limits []Limit, decided bool) string {
 		o.policies.Store(joined, nil)
 	}
 	return joined
+}
+
+// mostClasses is the maximum number of classes that a Client reports.
+const mostClasses = 256
+
+// class returns Observation.Class. decided is as for policy.
+func (o *observers) class(policy, class string, decided bool) string {
+	if policy == "" || class == "" {
+		return ""
+	}
+	pair := [2]string{policy, class}
+	if _, known := o.classes.Load(pair); known {
+		return class
+	}
+	if !decided || o.nClasses.Load() >= mostClasses {
+		return ""
+	}
+	if _, known := o.classes.LoadOrStore(pair, nil); !known {
+		o.nClasses.Add(1)
+	}
+	return class
 }
 
 // errorType returns Observation.ErrorType.

@@ -67,6 +67,9 @@ func (l *callLog) call(ctx context.Context, o Observation) {
 	if o.Policy != "" {
 		attrs = append(attrs, slog.String("policy", o.Policy))
 	}
+	if o.Class != "" {
+		attrs = append(attrs, slog.String("class", o.Class))
+	}
 	l.logger.LogAttrs(ctx, level, text, attrs...)
 }
 

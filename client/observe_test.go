@@ -281,6 +281,59 @@ func TestObserverNamesPolicies(t *testing.T) {
 	}
 }
 
+// An observation names the class of a call under a policy, never a class that no server has accepted, and
+// not more than 256 of them.
+func TestObserverNamesClasses(t *testing.T) {
+	h, rdb := &heard{}, &fake{}
+	c := newClient(t, rdb, client.WithFallback(client.FailOpen), client.WithObserver(h.observer()))
+	take := func(limit client.Limit, class string) func() {
+		return func() { _, _ = c.Take(t.Context(), withClass(one("secret", limit), class)) }
+	}
+	l := c.Lease("secret", "@lease", "")
+	l.Class = "batch"
+	decided, refused := integers(1, 10, 9, 0, 1, 1), answered("RATELIMIT BADARGS no such class")
+	for i, tt := range []struct {
+		call  func()
+		reply any
+		err   error
+		want  string
+	}{
+		{take(perDay, "batch"), decided, nil, ""},
+		{take("@api", "bulk"), nil, refused, ""},
+		{take("@api", ""), decided, nil, ""},
+		{take("@api", "bulk"), nil, refused, ""},
+		{take("@api", "batch"), nil, redis.ErrPoolTimeout, ""},
+		{take("@api", "batch"), decided, nil, "batch"},
+		{take("@api", "batch"), nil, redis.ErrPoolTimeout, "batch"},
+		{take("@other", "batch"), nil, refused, ""},
+		{func() { _, _ = c.Peek(t.Context(), withClass(one("secret", "@api"), "critical")) }, decided, nil, "critical"},
+		{func() { _, _ = c.Refund(t.Context(), withClass(one("secret", "@api", 1), "batch")) }, decided, nil, ""},
+		{func() { _, _ = l.Acquire(t.Context()) }, decided, nil, "batch"},
+		{func() { _, _ = l.Renew(t.Context()) }, decided, nil, ""},
+	} {
+		rdb.reply, rdb.err = tt.reply, tt.err
+		tt.call()
+		if len(h.calls) != i+1 || h.calls[i].Class != tt.want {
+			t.Fatalf("call %d: %+v, want the class %q", i, h.calls[len(h.calls)-1], tt.want)
+		}
+	}
+	rdb.reply, rdb.err = decided, nil
+	h.calls = nil
+	for i := range 300 {
+		take("@any", fmt.Sprint("c", i))()
+	}
+	take("@any", "c0")()
+	named := 0
+	for _, call := range h.calls {
+		if call.Class != "" {
+			named++
+		}
+	}
+	if named != 256-3+1 { // batch, critical and the lease's are known
+		t.Errorf("%d calls name their class", named)
+	}
+}
+
 func TestObserverWithoutDecision(t *testing.T) {
 	for _, tt := range []struct {
 		fallback client.Fallback
@@ -434,8 +487,8 @@ func testLogTo(t *testing.T) {
 	}
 
 	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "denied", Duration: time.Second, Policy: "api"})
-	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" {
+	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "denied", Duration: time.Second, Policy: "api", Class: "batch"})
+	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" || got[0]["class"] != "batch" {
 		t.Errorf("%v, want the denial at the level Debug", got)
 	}
 }

@@ -161,20 +161,21 @@ func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, n
 // batchable reports whether units of the limit may be taken in advance and spent one by one. Each
 // unit of a leaky_bucket has its own wait, and each call under a shadow policy has its own shadow
 // decision, so neither is batchable. A policy's canary must also be batchable, because the client
-// does not know which keys use it.
+// does not know which keys use it. The policy must list the call's class, because the server refuses
+// other classes, and a batch for each of them would take memory.
 //
 // A policy may be redeployed, so the limits that the key's node has reported are valid only for
 // ttl. If calls come more often than once per ttl, batchable fetches the limits again in the
 // background before they expire.
-func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, ttl time.Duration) bool {
-	if limit[0] != '@' {
-		return true
+func (p *parsedLimits) batchable(ctx context.Context, a single, ttl time.Duration) bool {
+	if a.limit[0] != '@' {
+		return a.class == "" // only policies have classes
 	}
 	nodes := p.server.breakers
 	if nodes.node != nil && !nodes.ready.Load() {
 		return false // the nodes are not known yet
 	}
-	l, node := p.on(ctx, key, limit)
+	l, node := p.on(ctx, a.key, a.limit)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	entry, now := p.get(l), p.server.now()
@@ -187,7 +188,11 @@ func (p *parsedLimits) batchable(ctx context.Context, key string, limit Limit, t
 	}
 	entry.usedAt = now
 	keys := entry.keys
-	return now.Sub(entry.keysAt) < ttl && len(keys) == 1 && keys[0].batchable()
+	if len(keys) != 1 || now.Sub(entry.keysAt) >= ttl || !keys[0].batchable() {
+		return false
+	}
+	_, listed := keys[0].classes[a.class]
+	return listed || a.class == ""
 }
 
 // on returns the limitOn for limit on the node of key, and a client of that node. Only a policy

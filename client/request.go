@@ -69,15 +69,15 @@ type Request struct {
 
 	// Class names the class of the caller, such as "batch", under policies with classes: each keeps the
 	// part of its limit free that it has for this class. A policy may have a class "default" for calls
-	// without Class, Floor and Force. Use Class with Take, Peek and Wait; [Lease] has its own. Batches
-	// and remembered denials never decide a call with Class, Floor or Borrow. If the library on the
-	// server is too old for one of these, the error is [ErrNotDeployed].
+	// without Class, Floor and Force. Use Class with Take, Peek and Wait; [Lease] has its own. If the
+	// library on the server is too old for Class, Floor or Borrow, the error is [ErrNotDeployed].
 	Class string
 
 	// Floor is the percentage of each limit's capacity, rounded up, that this call leaves to calls with
-	// a lower Floor, from 1 to 100. 0 leaves nothing. It does not lower the rate of gcra, token_bucket
-	// and leaky_bucket; other algorithms keep the part for the whole window. Use it in place of Class,
-	// with the same calls. With Force, there is no Floor and no Class. Refund ignores both.
+	// a lower Floor, from 1 to 100. 0 is no Floor: the call leaves nothing, or under a policy what its
+	// class "default" leaves. To leave nothing there, name a class of 0 percent, such as "critical". A
+	// Floor does not lower the rate of gcra, token_bucket and leaky_bucket; other algorithms keep the
+	// part for the whole window. Use it in place of Class, with the same calls. With Force, there is no Floor and no Class. Refund ignores both.
 	Floor int
 
 	// Borrow says that the first of two limits is this caller's guarantee, and the second a pool that

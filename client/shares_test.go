@@ -256,29 +256,123 @@ func TestSharesOfAnOlderLibrary(t *testing.T) {
 	wantClasses(t, "a lease", err, client.ErrNotDeployed)
 }
 
-// Batches and remembered denials decide only calls without a class, a floor and a loan.
-func TestSharesAskTheServer(t *testing.T) {
+// Each class and each floor has a batch of its own, which is spent by nobody else.
+func TestSharesAreBatchedApart(t *testing.T) {
+	s := newTestbed(t)
+	policy := limited("100/m")
+	policy.Classes = map[string]int{"critical": 0, "default": 20, "batch": 50}
+	deployPolicy(t, s.rdb, policy)
+	c := s.client(t, client.WithBatches(16, ttl))
+	learns(t, c, "k")
+	take := func(req client.Request, source string, allowed bool) client.Result {
+		t.Helper()
+		got := must[client.Result](t)(c.Take(t.Context(), req))
+		if got.Source != source || got.Allowed != allowed {
+			t.Errorf("%q, floor %d: %+v, want it from the %s, allowed: %v", req.Class, req.Floor, got, source, allowed)
+		}
+		return got
+	}
+	batch, critical, floor := withClass(one("k", "@p"), "batch"), withClass(one("k", "@p"), "critical"), withFloor(one("k", "@p"), 90)
+	take(batch, "server", true)
+	take(batch, "server", true)
+	take(batch, "batch", true)
+	take(batch, "server", true) // 4 units, of which 3 are left
+	take(critical, "server", true)
+	take(floor, "server", false) // 90 of 100 are not left
+	take(one("k", "@p"), "server", true)
+	take(batch, "batch", true)
+	take(withClass(one("k", "@p"), "default"), "server", true) // as without a class, but in a batch of its own
+
+	_, err := c.Take(t.Context(), withClass(one("k", "@p"), "bulk"))
+	wantClasses(t, "an unknown class", err, client.ErrMisconfigured, typed("bad_args"))
+	_, err = c.Take(t.Context(), withClass(one("k", wide), "batch"))
+	wantClasses(t, "a class without a policy", err, client.ErrMisconfigured, typed("bad_args"))
+
+	// What was charged for the class leaves its half, however many calls wait for its batch.
+	s.pass(time.Minute)
+	allowed := 0
+	for range 100 {
+		if must[client.Result](t)(c.Take(t.Context(), batch)).Allowed {
+			allowed++
+		}
+	}
+	if n := left(t, c, "k", "100/m"); allowed != 50 || n != 50 {
+		t.Errorf("%d calls of the class were allowed, and %d units are left; want 50 and 50", allowed, n)
+	}
+	take(critical, "server", true)
+
+	must[int64](t)(c.Reset(t.Context(), "k")) // ends the batches of all classes
+	take(critical, "server", true)
+	take(batch, "server", true)
+}
+
+// Units of a class that were not spent are given back when the client is closed, and never too many.
+func TestCloseGivesSharesBack(t *testing.T) {
+	s := newTestbed(t)
+	deployPolicy(t, s.rdb, functions.Policy{Limits: []functions.PolicyLimit{{Limit: "100/h"}}, Classes: map[string]int{"batch": 50}})
+	c := s.client(t, client.WithBatches(16, ttl), client.WithTimeout(time.Millisecond*100))
+	learns(t, c, "k")
+	for range 4 {
+		must[client.Result](t)(c.Take(t.Context(), withClass(one("k", "@p"), "batch")))
+	}
+	charged := 100 - left(t, c, "k", "100/h")
+	require(t, c.Close())
+	if n := 100 - left(t, s.client(t), "k", "100/h"); n < 6 || n > charged {
+		t.Errorf("%d units are charged, before Close %d; 6 were spent", n, charged)
+	}
+}
+
+// A denial is remembered for calls of the same class or floor only.
+func TestSharesAreDeniedApart(t *testing.T) {
+	s := newTestbed(t)
+	policy := limited("10/h")
+	policy.Classes = map[string]int{"critical": 0, "batch": 50}
+	deployPolicy(t, s.rdb, policy)
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	for _, tt := range []struct {
+		req     client.Request
+		allowed bool
+		source  string
+	}{
+		{withClass(one("k", "@p", 5), "batch"), true, "server"},
+		{withClass(one("k", "@p"), "batch"), false, "server"},
+		{withClass(one("k", "@p"), "batch"), false, "memory"},
+		{withClass(one("k", "@p"), "critical"), true, "server"},
+		{one("k", "@p"), true, "server"},
+		{withFloor(one("k", "@p"), 50), false, "server"},
+		{withFloor(one("k", "@p"), 50), false, "memory"},
+		{withFloor(one("k", "@p"), 30), false, "server"},
+		{withFloor(one("k", "@p"), 20), true, "server"},
+		{withClass(one("k", "@p"), "batch"), false, "memory"},
+	} {
+		got := must[client.Result](t)(c.Take(t.Context(), tt.req))
+		if got.Allowed != tt.allowed || got.Source != tt.source {
+			t.Errorf("%q, floor %d: %+v, want %v from the %s", tt.req.Class, tt.req.Floor, got, tt.allowed, tt.source)
+		}
+	}
+	must[client.Result](t)(c.Refund(t.Context(), client.For("k", "@p", 9))) // forgets the denials of all classes
+	if got := must[client.Result](t)(c.Take(t.Context(), withClass(one("k", "@p"), "batch"))); !got.Allowed {
+		t.Errorf("after a refund: %+v", got)
+	}
+}
+
+// A program with more floors than a client has tables for gets its decisions from the server.
+func TestManyShares(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithDenialMemory(time.Second))
-	for range 4 {
-		allow(t, c, wide, 1)
-	}
-	if got := must[client.Result](t)(c.Take(t.Context(), withFloor(one("k", wide), 20))); got.Source != "server" {
-		t.Errorf("beside a batch: %+v", got)
-	}
-	floor := withFloor(one("j", "2/h"), 100)
 	for range 2 {
-		if got := must[client.Result](t)(c.Take(t.Context(), floor)); got.Allowed || got.Source != "server" {
-			t.Errorf("a denial with a floor: %+v", got)
+		for floor := range 101 {
+			if got := must[client.Result](t)(c.Take(t.Context(), withFloor(one("k", wide), floor))); got.Allowed != (floor < 100) {
+				t.Errorf("floor %d: %+v", floor, got)
+			}
 		}
 	}
-	for _, want := range []string{"server", "server", "server", "memory"} {
-		if got := must[client.Result](t)(c.Allow(t.Context(), "j", "2/h")); got.Source != want && want == "memory" {
-			t.Errorf("without a floor: %+v, want it from %s", got, want)
-		}
+	if n := client.Kept(c).Batches; n != 65 {
+		t.Errorf("%d batches are kept", n)
 	}
-	if got := must[client.Result](t)(c.Take(t.Context(), withFloor(one("j", "2/h"), 50))); got.Source != "server" {
-		t.Errorf("beside a denial: %+v", got)
+	must[int64](t)(c.Reset(t.Context(), "k"))
+	if n := client.Kept(c).Batches; n != 0 {
+		t.Errorf("%d batches are kept after a reset", n)
 	}
 }
 
@@ -314,6 +408,14 @@ func TestLocalFallbackShares(t *testing.T) {
 	wantLocal(t, "default", c, one("l", "@api"), late)
 	late.Allowed, late.RetryAfter, late.ResetAfter = true, 0, time.Minute
 	wantLocal(t, "critical", c, withClass(one("l", "@api"), "critical"), late)
+
+	_, err := c.Take(t.Context(), withClass(one("l", "@api"), "bulk"))
+	wantClasses(t, "an unknown class", err, client.ErrMisconfigured, typed("bad_args"))
+	if err == nil || !strings.Contains(err.Error(), `"bulk": no such class; the policy has batch, critical, default`) {
+		t.Error(err)
+	}
+	_, err = c.Take(t.Context(), withClass(one("k", "10/m"), "batch"))
+	wantClasses(t, "a class without a policy", err, client.ErrMisconfigured, typed("bad_args"))
 
 	wantLocal(t, "guarantee", c, loan(2), client.Result{Allowed: true, Limit: 2, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "no loan", c, loan(1), client.Result{Limit: 2, RetryAfter: 30 * time.Second, ResetAfter: time.Minute, Index: 1})

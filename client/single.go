@@ -3,9 +3,9 @@ package client
 import "context"
 
 // single is a call that this process may be able to decide. The call takes units from one key,
-// without an OnceKey, a UsageKey, Each, Force, Class, Floor or Borrow, and is not part of a TakeAll.
+// without an OnceKey, a UsageKey, Each, Force or Borrow, and is not part of a TakeAll.
 type single struct {
-	key   string
+	sharedKey
 	limit Limit
 	cost  int64
 	upTo  bool
@@ -16,12 +16,12 @@ type single struct {
 // returns the error.
 func (c *common) single(ctx context.Context, req *Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
-		req.with != nil || req.Class != "" || req.Floor != 0 || req.Borrow ||
+		req.with != nil || req.Borrow || req.Floor < 0 || req.Floor > 0 && req.Class != "" ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
 		c.lifetime.closed.Load() || ended(ctx) != nil {
 		return single{}, false
 	}
-	return single{key: req.Keys[0], limit: req.Limits[0], cost: req.cost(0), upTo: req.UpTo}, true
+	return single{sharedKey: sharedKey{req.Keys[0], share{req.Class, req.Floor}}, limit: req.Limits[0], cost: req.cost(0), upTo: req.UpTo}, true
 }
 
 // least returns the smallest number of units that the call needs to be allowed.

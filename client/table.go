@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
@@ -39,5 +40,56 @@ func (t *table[K, V]) drop(keys []K) {
 	defer t.mu.Unlock()
 	for _, key := range keys {
 		t.entries.Remove(key)
+	}
+}
+
+// share says which part of a limit a call leaves to others. Calls with different shares get different
+// decisions on the same key.
+type share struct {
+	class string
+	floor int
+}
+
+type sharedKey struct {
+	key string
+	share
+}
+
+// mostShares is the maximum number of shares in a sharedTable, besides that of a call that has none.
+// Programs use a few. With a bound, the entries of a key can be found.
+const mostShares = 64
+
+// sharedTable is a table with an entry for each key and share.
+type sharedTable[V any] struct {
+	table[sharedKey, V]
+	shares []share // those that entries can have, besides share{}
+}
+
+func newSharedTable[V any](size int) sharedTable[V] {
+	return sharedTable[V]{table: newTable[sharedKey, V](size)}
+}
+
+// add adds an entry, unless its share is one too many. It reports whether the entry was added. t.mu must
+// be held.
+func (t *sharedTable[V]) add(at sharedKey, v V) bool {
+	if at.share != (share{}) && !slices.Contains(t.shares, at.share) {
+		if len(t.shares) == mostShares {
+			return false
+		}
+		t.shares = append(t.shares, at.share)
+	}
+	t.entries.Add(at, v)
+	return true
+}
+
+// drop removes the entries of keys, for all shares.
+func (t *sharedTable[V]) drop(keys []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, key := range keys {
+		t.entries.Remove(sharedKey{key: key})
+		for _, share := range t.shares {
+			t.entries.Remove(sharedKey{key, share})
+		}
 	}
 }

@@ -8,12 +8,23 @@ import (
 	"testing"
 )
 
-// TestExamplesOfCalls checks the replies in the first block of CALLS.md, whose calls are made one
-// after the other at one time.
+// TestExamplesOfCalls checks the replies in the blocks of CALLS.md. The calls of a block are made one
+// after the other at one time, on an empty server.
 func TestExamplesOfCalls(t *testing.T) {
+	blocks := 0
+	for _, block := range regexp.MustCompile("(?s)\n```text\n(.+?)\n```\n").FindAllStringSubmatch(read(t, "../functions/CALLS.md"), -1) {
+		if strings.HasPrefix(block[1], "FCALL ") {
+			examplesOfCalls(t, block[1])
+			blocks++
+		}
+	}
+	if blocks != 2 {
+		t.Errorf("CALLS.md has %d blocks of calls, want 2", blocks)
+	}
+}
+
+func examplesOfCalls(t *testing.T, block string) {
 	server := start(t)
-	_, after, _ := strings.Cut(read(t, "../functions/CALLS.md"), "\n```text\n")
-	block, _, _ := strings.Cut(after, "\n```\n")
 	examples := regexp.MustCompile(`(?m)^FCALL (.+?)\s+-> (.+)$`).FindAllStringSubmatch(block, -1)
 	if want := strings.Count(block, "FCALL "); want < 10 || len(examples) != want {
 		t.Fatalf("%d of %d examples have a reply", len(examples), want)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/big"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -21,11 +23,13 @@ type Findings struct {
 	Wrong Mistakes
 
 	// Doubtful lists the problems of policies that work, but probably not as intended: for example,
-	// a rate never denies first, or a burst is below the stated cost.
+	// a rate never denies first, a burst is below the stated cost, or guarantees add up to more than
+	// their pool.
 	Doubtful Mistakes
 
-	// Notes lists limits that never allow a call, such as 0/m, and limits of two policies that differ
-	// so much in their burst that keys must not have both. They are valid, but readers may overlook them.
+	// Notes lists limits that never allow a call, such as 0/m, limits of two policies that differ so much
+	// in their burst that keys must not have both, and pools that bursts of guarantees can exceed. They
+	// are valid, but readers may overlook them.
 	Notes Mistakes
 }
 
@@ -126,7 +130,7 @@ func (c *checker) policy(p Policy) {
 	if p.canary != nil { // set only if the policy is from a file
 		of.at, of.limits = p.canary.at, p.canary.limits
 	}
-	of.Borrow = p.Borrow
+	of.Borrow, of.Floor, of.Tenants, of.tenantsAt = p.Borrow, p.Canary.Floor, p.Tenants, p.tenantsAt
 	if !leases {
 		of.Costs, of.Classes = p.Costs, p.Classes
 	}
@@ -148,6 +152,7 @@ func (c *checker) policy(p Policy) {
 // and whether the library accepts all of them.
 func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 	words, accepted := []any{"FCALL_RO", "ratelimit_peek", len(p.Limits)}, true
+	var shared []limit // the guarantee and the pool
 	for i := range p.Limits {
 		words = append(words, i)
 	}
@@ -166,6 +171,9 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 		words = append(words, limit.Limit)
 		parsed, err := c.parse(limit.Limit)
 		accepted, leases = accepted && err == nil, leases || err == nil && parsed.rates == nil
+		if p.Borrow && err == nil && len(parsed.rates) == 1 {
+			shared = append(shared, parsed)
+		}
 		what := name
 		if limit.Key != "" {
 			what += ", " + limit.Key
@@ -193,12 +201,49 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 			}
 		}
 	}
+	if len(shared) == 2 {
+		c.guarantees(p, name, shared[0].rates[0], shared[1].rates[0])
+	}
 	if accepted && !leases && len(p.Limits) > 1 { // each limit alone is valid, but together they can exceed the bounds of a call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
 			c.wrong.Wrong(p.at, "%s: %v", name, err)
 		}
 	}
 	return leases, accepted
+}
+
+// guarantees compares the guarantees of a policy with its pool. If the file does not say how many callers
+// have one, it knows of one.
+func (c *checker) guarantees(p Policy, name string, guarantee, pool rate) {
+	at := p.at
+	if p.tenantsAt != nil {
+		at = p.tenantsAt
+	}
+	n, limits := max(1, p.Tenants), [2]string{p.Limits[0].Limit, p.Limits[1].Limit}
+	of := "a guarantee of " + limits[0]
+	if n > 1 {
+		of = fmt.Sprintf("%d guarantees of %s", n, limits[0])
+	}
+	floor := int64(p.Floor)
+	kept := pool.capacity/100*floor + (pool.capacity%100*floor+99)/100
+	switch bursts, over := bits.Mul64(uint64(n), uint64(guarantee.capacity)); {
+	case compareRates(n, guarantee, pool) > 0:
+		c.doubtful.Wrong(at, "%s: the pool of %s has less than %s; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool", name, limits[1], of)
+	case p.Tenants == 0:
+	case bursts > 0 || over > uint64(pool.capacity):
+		c.notes.Wrong(at, "%s: the bursts of %s are more than the pool holds, so together they can exceed its limit, by at most %d units. Lower the burst of the guarantee",
+			name, of, pool.capacity-1)
+	case over > uint64(kept):
+		need := (over*100 + uint64(pool.capacity) - 1) / uint64(pool.capacity)
+		c.notes.Wrong(at, "%s: the bursts of %s are %d units, and floor %d keeps %d of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: %d keeps enough",
+			name, of, over, floor, kept, need)
+	}
+}
+
+// compareRates compares n times the rate of a guarantee with that of a pool.
+func compareRates(n int64, guarantee, pool rate) int {
+	a := new(big.Int).Mul(big.NewInt(n), new(big.Int).Mul(big.NewInt(guarantee.n), big.NewInt(pool.period)))
+	return a.Cmp(new(big.Int).Mul(big.NewInt(pool.n), big.NewInt(guarantee.period)))
 }
 
 func (c *checker) lease(p Policy, what string, at *yaml.Node) {

@@ -168,3 +168,56 @@ func TestNotesOfBursts(t *testing.T) {
 		t.Errorf("%d units are left, so the note is wrong", left)
 	}
 }
+
+// TestGuarantees checks what is said about guarantees that do not fit their pool.
+func TestGuarantees(t *testing.T) {
+	for _, tt := range []struct {
+		policy   string
+		doubtful bool
+		want     string // what is said, or ""
+	}{
+		{"{guarantee: 80/s, pool: 1000/s}", false, ""},
+		{"{guarantee: 80/s, pool: 1000/s, floor: 80, tenants: 10}", false, ""},
+		{"{guarantee: 8/s, pool: 1000/s burst=50, floor: 16, tenants: 1}", false, ""}, // 16 % of 50, rounded up, are 8
+		{"{guarantee: 8/s, pool: 1000/s burst=50, floor: 15, tenants: 1}", false, ""}, // 7.5, rounded up
+		{"{guarantee: 8/s, pool: 1000/s burst=50, floor: 14, tenants: 1}", false,
+			"the bursts of a guarantee of 8/s are 8 units, and floor 14 keeps 7 of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: 16 keeps enough"},
+		{"{guarantee: 80/s, pool: 1000/s, tenants: 10}", false,
+			"the bursts of 10 guarantees of 80/s are 800 units, and floor 0 keeps 0 of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: 80 keeps enough"},
+		{"{guarantee: 80/s burst=200, pool: 1000/s, floor: 100, tenants: 10}", false,
+			"the bursts of 10 guarantees of 80/s burst=200 are more than the pool holds, so together they can exceed its limit, by at most 999 units. Lower the burst of the guarantee"},
+		{"{guarantee: 80/s, pool: 1000/s, floor: 80, tenants: 13}", true,
+			"the pool of 1000/s has less than 13 guarantees of 80/s; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool"},
+		{"{guarantee: 60001/m, pool: 1000/s}", true,
+			"the pool of 1000/s has less than a guarantee of 60001/m; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool"},
+		{"{guarantee: 1000000/s, pool: 1/d, tenants: 1000000000}", true, ""},
+	} {
+		file, err := Parse("p.yaml", []byte("policies:\n  t: "+tt.policy+"\n"))
+		if err != nil {
+			t.Errorf("%s: %v", tt.policy, err)
+			continue
+		}
+		found := must[Findings](t)(file.Findings())
+		got, other := found.Notes, found.Doubtful
+		if tt.doubtful {
+			got, other = other, got
+		}
+		switch {
+		case len(other) > 0 || len(got) != 1 && (tt.want != "" || tt.doubtful) || len(got) > 0 && tt.want == "" && !tt.doubtful:
+			t.Errorf("%s: %v, %v", tt.policy, found.Notes, found.Doubtful)
+		case tt.want != "" && got[0].Text != "policy t: "+tt.want:
+			t.Errorf("%s:\n%s\nwant\n%s", tt.policy, got[0].Text, "policy t: "+tt.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"{limit: 1/s, tenants: 3}":                  "policy t has tenants without a guarantee and a pool; tenants is the number of callers with a guarantee",
+		"{guarantee: 1/s, pool: 9/s, tenants: 0}":   "tenants is 0; write how many callers have a guarantee, from 1 to 1000000000",
+		"{guarantee: 1/s, pool: 9/s, tenants: ten}": "tenants",
+		"{guarantee: 1/s, pool: 9/s, tenants: 1.5}": "tenants",
+		"{guarantee: 1/s, pool: 9/s, tenants: -1}":  "tenants",
+	} {
+		if _, err := Parse("p.yaml", []byte("policies:\n  t: "+text+"\n")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -27,9 +27,14 @@ type Policy struct {
 	Description string  // for display; it is not part of the build
 	Costs       []int64 // largest cost of a call that should be allowed, one for all limits or one for each limit; may be empty
 
+	// Tenants is how many callers have a guarantee, or 0 if the file does not say. It is not part of the
+	// build; Findings compares the guarantees with the pool.
+	Tenants int64
+
 	file         string // name of the file, or "" if the policy is not from a file
 	at           *yaml.Node
 	keys, limits []*yaml.Node // one for each limit; the key of a single limit is nil
+	tenantsAt    *yaml.Node   // the position of Tenants, or nil
 	canary       *Policy      // the positions of the canary and of its limits; nil if there is no canary
 }
 
@@ -185,6 +190,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Guarantee   *yaml.Node `yaml:"guarantee"`
 		Pool        *yaml.Node `yaml:"pool"`
 		Floor       *yaml.Node `yaml:"floor"`
+		Tenants     *yaml.Node `yaml:"tenants"`
 	}
 	what := "policy " + policy.Name
 	before := len(s.Mistakes)
@@ -197,6 +203,17 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	}
 	if f.Limit == nil && !policy.Borrow && len(s.Mistakes) == before {
 		s.Wrong(e.Value, "%s has no limit; write limit: 100/m, or limits: and a list", what)
+	}
+	switch {
+	case f.Tenants == nil:
+	case !policy.Borrow:
+		s.Wrong(f.Tenants, "%s has tenants without a guarantee and a pool; tenants is the number of callers with a guarantee", what)
+	default:
+		before := len(s.Mistakes)
+		policy.Tenants, policy.tenantsAt = s.Number(f.Tenants, "tenants"), f.Tenants
+		if (policy.Tenants < 1 || policy.Tenants > 1e9) && len(s.Mistakes) == before {
+			s.Wrong(f.Tenants, "tenants is %d; write how many callers have a guarantee, from 1 to 1000000000", policy.Tenants)
+		}
 	}
 	if f.Canary != nil {
 		s.canary(&policy, f.Canary, given["canary"].Key, what)

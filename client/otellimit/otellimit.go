@@ -16,8 +16,9 @@
 //	                                ratelimit.outcome (allowed, denied, error, or misconfigured for
 //	                                client.ErrMisconfigured), ratelimit.source (server, local,
 //	                                policy and so on; not for failed calls), ratelimit.policy
-//	                                (client.Observation.Policy; only for calls with a policy), and
-//	                                error.type if no server decided
+//	                                (client.Observation.Policy; only for calls with a policy),
+//	                                ratelimit.class (client.Observation.Class; only for calls with a
+//	                                class), and error.type if no server decided
 //	ratelimit.client.breaker.open   number of circuit breakers in this process that are open or
 //	                                half-open: server.address
 //
@@ -25,8 +26,8 @@
 // the semantic conventions, version 1.41; the conventions have no names for the rest. Attributes
 // never contain keys, limits or the text of errors.
 //
-// A span is of kind client, has the attributes of the histogram, ratelimit.outcome and
-// ratelimit.policy, and a name such as "FCALL ratelimit_take". It is created after the call,
+// A span is of kind client, has the attributes of the histogram, ratelimit.outcome,
+// ratelimit.policy and ratelimit.class, and a name such as "FCALL ratelimit_take". It is created after the call,
 // so any spans of the Redis client are its siblings.
 package otellimit
 
@@ -112,6 +113,9 @@ func (o *observer) call(ctx context.Context, call client.Observation) {
 	own := []attribute.KeyValue{attribute.String("ratelimit.outcome", string(call.Outcome))}
 	if call.Policy != "" {
 		own = append(own, attribute.String("ratelimit.policy", call.Policy))
+	}
+	if call.Class != "" {
+		own = append(own, attribute.String("ratelimit.class", call.Class))
 	}
 	if call.Outcome != "done" && slices.Contains(decisions, call.Op) {
 		attrs := append([]attribute.KeyValue{attribute.String("ratelimit.operation", call.Op)}, own...)

@@ -181,6 +181,33 @@ func TestDecidedHere(t *testing.T) {
 	}
 }
 
+// A call under a policy with classes has the attribute ratelimit.class, unless the policy lacks the class.
+func TestClass(t *testing.T) {
+	tel := newTelemetry(t)
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "api", Limits: []functions.PolicyLimit{{Limit: "2/d"}}, Classes: map[string]int{"batch": 50}})))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	limiter := must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute), client.WithObserver(tel.observer)))
+	defer func() { _ = limiter.Close() }()
+	for _, class := range []string{"batch", "batch", "made-up", ""} {
+		req := client.For("secret", "@api")
+		req.Class = class
+		_, _ = limiter.Take(t.Context(), req)
+	}
+	var decisions []string
+	for _, line := range tel.points(t) {
+		if strings.HasPrefix(line, "ratelimit") {
+			decisions = append(decisions, line)
+		}
+	}
+	check(t, decisions,
+		"ratelimit.client.decisions{ratelimit.class=batch ratelimit.operation=take ratelimit.outcome=allowed ratelimit.policy=api ratelimit.source=server} 1",
+		"ratelimit.client.decisions{ratelimit.class=batch ratelimit.operation=take ratelimit.outcome=denied ratelimit.policy=api ratelimit.source=server} 1",
+		"ratelimit.client.decisions{error.type=bad_args ratelimit.operation=take ratelimit.outcome=misconfigured ratelimit.policy=api} 1",
+		"ratelimit.client.decisions{ratelimit.operation=take ratelimit.outcome=allowed ratelimit.policy=api ratelimit.source=server} 1",
+	)
+}
+
 // If a call has a policy, the decision counter and the span contain the policy's name. The
 // histogram does not.
 func TestPolicy(t *testing.T) {

@@ -26,7 +26,7 @@ func fiberMiddleware(middleware func(http.Handler) http.Handler) fiber.Handler {
 // middleware a copy of the request without a pattern, so the key is only the address. The handler
 // cannot get the middleware's charge.Charge.
 func Fiber(limiter *client.Client) (*fiber.App, error) {
-	limit, err := httplimit.New(limiter, "items", "2/m", httplimit.Address())
+	limit, err := httplimit.New(limiter, "items", "@items", httplimit.Address(), httplimit.WithRequest(class))
 	if err != nil {
 		return nil, err
 	}

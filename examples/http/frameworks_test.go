@@ -21,7 +21,8 @@ import (
 
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
-	server := embedded.Run(t, embedded.WithLibrary(functions.Source()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(Items)))
+	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+server.Addr(), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter
@@ -85,14 +86,18 @@ func TestFrameworks(t *testing.T) {
 			limiter := newLimiter(t)
 			url := tt.url(t, limiter)
 			for i, want := range []struct {
+				purpose                         string
 				status                          int
 				body, contentType, limit, after string
 			}{
-				{200, "item 1\n", "text/plain", `"items";r=1;t=30`, ""},
-				{200, "item 2\n", "text/plain", `"items";r=0;t=60`, ""},
-				{429, "quota-exceeded", "application/problem+json", `"items";r=0;t=30`, "30"},
+				{"", 200, "item 1\n", "text/plain", `"items";r=1;t=30`, ""},
+				{"prefetch;prerender", 429, "quota-exceeded", "application/problem+json", `"items";r=0;t=30`, "30"},
+				{"", 200, "item 3\n", "text/plain", `"items";r=0;t=60`, ""},
+				{"", 429, "quota-exceeded", "application/problem+json", `"items";r=0;t=30`, "30"},
 			} {
-				response := redistest.Must[*http.Response](t)(http.Get(url + "/items/" + string(rune('1'+i))))
+				request := redistest.Must[*http.Request](t)(http.NewRequest("GET", url+"/items/"+string(rune('1'+i)), nil))
+				request.Header.Set("Sec-Purpose", want.purpose)
+				response := redistest.Must[*http.Response](t)(http.DefaultClient.Do(request))
 				body, err := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				if err != nil {
@@ -105,7 +110,7 @@ func TestFrameworks(t *testing.T) {
 					t.Errorf("request %d: %d %v %q, want %+v", i+1, response.StatusCode, h, body, want)
 				}
 			}
-			result, err := limiter.Peek(context.Background(), client.For(tt.key, "2/m", 0))
+			result, err := limiter.Peek(context.Background(), client.For(tt.key, "@items", 0))
 			if err != nil || result.Remaining != 0 {
 				t.Errorf("under %q: %+v, %v, want nothing left", tt.key, result, err)
 			}

@@ -241,6 +241,22 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// TestBatch checks that the jobs of an account with the class batch leave a fifth of each budget, and that
+// more than the estimate is charged to them, too.
+func TestBatch(t *testing.T) {
+	c := start(t, func(w http.ResponseWriter, _ string) {
+		fmt.Fprint(w, `{"usage":{"total_tokens":15900}}`)
+	})
+	wantStatus(t, c.sendAs(t.Context(), "sk-nightly", `{"max_tokens":15000}`), http.StatusOK)
+	<-c.served
+	response := c.sendAs(t.Context(), "sk-nightly", plain)
+	wantStatus(t, response, http.StatusTooManyRequests, "Retry-After: 25") // 100 of the 516 are left above the fifth
+	<-c.served
+	if len(c.asked) != 1 {
+		t.Errorf("the upstream got %d requests, want 1", len(c.asked))
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	c := start(t, func(w http.ResponseWriter, _ string) { t.Error("the upstream is asked") })
 	for _, tt := range []struct {

@@ -56,10 +56,10 @@ func TestWrongAccounts(t *testing.T) {
 	for text, want := range map[string]string{
 		``:   "accounts.json: unexpected end of JSON input",
 		`[]`: "accounts.json: json: cannot unmarshal array",
-		`{"": {"org": "acme", "team": "search", "user": "ann"}}`: `the account of the key "" is {Org:acme Team:search User:ann}; give a key,`,
-		`{"sk": {"team": "search", "user": "ann"}}`:              `the account of the key "sk" is {Org: Team:search User:ann}`,
-		`{"sk": {"org": "acme", "user": "ann"}}`:                 `{Org:acme Team: User:ann}`,
-		`{"sk": {"org": "acme", "team": "search"}}`:              `{Org:acme Team:search User:}`,
+		`{"": {"org": "acme", "team": "search", "user": "ann"}}`: `the account of the key "" is {Org:acme Team:search User:ann Class:}; give a key,`,
+		`{"sk": {"team": "search", "user": "ann"}}`:              `the account of the key "sk" is {Org: Team:search User:ann Class:}`,
+		`{"sk": {"org": "acme", "user": "ann"}}`:                 `{Org:acme Team: User:ann Class:}`,
+		`{"sk": {"org": "acme", "team": "search"}}`:              `{Org:acme Team:search User: Class:}`,
 	} {
 		redistest.Require(t, os.WriteFile(file, []byte(text), 0o600))
 		if _, err := readAccounts(file); err == nil || !strings.Contains(err.Error(), want) {

@@ -20,8 +20,9 @@ import (
 // budgets names the limits of the policy llm, in the order of policies.yaml.
 var budgets = []string{"org", "team", "user"}
 
-// account identifies the organization, team and user of an API key.
-type account struct{ Org, Team, User string }
+// account identifies the organization, team and user of an API key. Class is the class of its requests
+// under the policy, such as "batch", or "".
+type account struct{ Org, Team, User, Class string }
 
 // keys returns a key for each of the budgets. All keys have the hash tag {org}, so one node of a
 // cluster decides on all of them in one step.
@@ -65,7 +66,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The decision uses a context that outlives the request, because a client that hangs up must
 	// still be charged.
 	hold, err := p.limiter.TakeEstimate(context.WithoutCancel(r.Context()), client.Request{
-		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Each: true,
+		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Class: who.Class, Each: true,
 	})
 	if err == nil && !hold.Result.Allowed {
 		err = hold.Result.Err // not nil if no server decided and a Fallback denied the request

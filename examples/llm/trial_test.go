@@ -55,7 +55,7 @@ func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial
 	t.Helper()
 	limiter := redistest.Must[*client.Client](t)(client.Open(startEngine(t), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
-	c := &trial{t: t, limiter: limiter, who: account{t.Name(), "search", "ann"}, served: make(chan bool, 100), asked: make(chan *http.Request, 100)}
+	c := &trial{t: t, limiter: limiter, who: account{Org: t.Name(), Team: "search", User: "ann"}, served: make(chan bool, 100), asked: make(chan *http.Request, 100)}
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -68,7 +68,7 @@ func start(t *testing.T, answer func(w http.ResponseWriter, body string)) *trial
 	t.Cleanup(upstream.Close)
 	base := redistest.Must[*url.URL](t)(url.Parse(upstream.URL))
 	c.proxy = &proxy{limiter: limiter, upstream: base, key: "sk-upstream", answer: 1000, accounts: map[string]account{
-		"sk-ann": c.who, "sk-bob": {c.who.Org, "sales", "bob"},
+		"sk-ann": c.who, "sk-bob": {Org: c.who.Org, Team: "sales", User: "bob"}, "sk-nightly": {Org: c.who.Org, Team: "search", User: "nightly", Class: "batch"},
 	}}
 	c.url = c.serve(c.proxy)
 	return c

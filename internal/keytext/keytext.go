@@ -71,3 +71,12 @@ func Network(addr netip.Addr, ipv6Bits int) string {
 	}
 	return addr.String()
 }
+
+// Pooled returns the keys of a policy with a guarantee and a pool. key is the key of the caller under
+// the policy, such as tenant|id=7, and pool names the pool. Both keys have the pool's as their hash
+// tag, so in a cluster they are on one server.
+func Pooled(key, pool string) (guarantee, shared string) {
+	policy, caller, _ := strings.Cut(key, "|")
+	shared = "{" + policy + "|" + Value("pool", pool) + "}"
+	return shared + "|" + caller, shared
+}

@@ -115,6 +115,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 		return
 	}
 	h.Metrics.Decided("api", name, answer.decision, began)
+	h.Metrics.Class("api", name, answer.class, answer.decision)
 	if answer.decision == "denied" {
 		h.Log.Debug("denied", "source", "api", "name", name)
 	}

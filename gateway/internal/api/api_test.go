@@ -31,7 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
-		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true})))
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true},
+		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"default": 25, "batch": 75}},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	return open(t, "redis://"+server.Addr())
 }
@@ -107,6 +109,16 @@ func TestReplies(t *testing.T) {
 		{"take", `{"keys":["a","<b>"],"limits":["3/m","@api"],"cost":[1,2],"each":true}`, `{"allowed":true,"limit":3,"remaining":1,"retry_after_ms":0,"reset_after_ms":40000,"index":2,"key":"<b>","each":[{"key":"a","allowed":true,"limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":20000},{"key":"<b>","allowed":true,"limit":3,"remaining":1,"retry_after_ms":0,"reset_after_ms":40000}]}`},
 		{"take", `{"keys":["t"],"limits":["@trial"],"cost":2}`, `{"allowed":true,"limit":1,"remaining":1,"retry_after_ms":0,"reset_after_ms":0,"index":1,"key":"t","shadow":{"allowed":false,"retry_after_ms":-1,"index":1}}`},
 		{"take", `{"keys":["f"],"limits":["3/m"],"cost":5,"force":true}`, `{"allowed":true,"limit":3,"remaining":0,"retry_after_ms":60000,"reset_after_ms":100000,"index":1,"key":"f"}`},
+		{"take", `{"keys":["s"],"limits":["@shared"],"class":"batch"}`, `{"allowed":true,"limit":4,"remaining":0,"retry_after_ms":0,"reset_after_ms":15000,"index":1,"key":"s"}`},
+		{"peek", `{"keys":["s"],"limits":["@shared"],"class":"batch"}`, `{"allowed":false,"limit":4,"remaining":0,"retry_after_ms":15000,"reset_after_ms":15000,"index":1,"key":"s"}`},
+		{"take", `{"keys":["s"],"limits":["@shared"]}`, `{"allowed":true,"limit":4,"remaining":1,"retry_after_ms":0,"reset_after_ms":30000,"index":1,"key":"s"}`},
+		{"take", `{"keys":["s"],"limits":["4/m"],"floor":50}`, `{"allowed":false,"limit":4,"remaining":0,"retry_after_ms":15000,"reset_after_ms":30000,"index":1,"key":"s"}`},
+		{"take", `{"keys":["{p}t","{p}"],"limits":["2/m","6/m"],"borrow":true,"floor":50,"cost":2}`, `{"allowed":true,"limit":2,"remaining":1,"retry_after_ms":0,"reset_after_ms":60000,"index":1,"key":"{p}t"}`},
+		{"take", `{"keys":["{p}t","{p}"],"limits":["@tenant"],"borrow":true}`, `{"allowed":true,"limit":6,"remaining":0,"retry_after_ms":0,"reset_after_ms":60000,"index":2,"key":"{p}"}`},
+		{"peek", `{"keys":["{p}t","{p}"],"limits":["@tenant"]}`, `{"allowed":false,"limit":2,"remaining":0,"retry_after_ms":10000,"reset_after_ms":60000,"index":1,"key":"{p}t"}`},
+		{"refund", `{"keys":["{p}t","{p}"],"limits":["@tenant"],"paid":2}`, `{"allowed":true,"limit":6,"remaining":1,"retry_after_ms":0,"reset_after_ms":60000,"index":2,"key":"{p}"}`},
+		{"refund", `{"keys":["{p}t","{p}"],"limits":["2/m","6/m"],"paid":1,"cost":2}`, `{"allowed":true,"limit":2,"remaining":6,"retry_after_ms":0,"reset_after_ms":0,"index":1,"key":"{p}t"}`},
+		{"acquire", `{"key":"lf","limit":"concurrency 2 lease=30s","lease_id":"w","floor":50}`, `{"allowed":true,"limit":2,"remaining":0,"retry_after_ms":0,"reset_after_ms":30000,"index":1,"key":"lf","lease_id":"w","lease_ms":30000}`},
 		{"take", `{"keys":["o"],"limits":["3/m"],"once":{"key":"o:1","ttl_ms":1000},"track":"o:usage"}`, `{"allowed":true,"limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":20000,"index":1,"key":"o"}`},
 		{"take", `{"keys":["o"],"limits":["3/m"],"once":{"key":"o:1","ttl_ms":1000},"track":"o:usage"}`, `{"allowed":true,"limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":20000,"index":1,"key":"o"}`},
 		{"usage", `{"key":"o:usage"}`, `{"allowed":1,"denied":0,"cost":1,"first_ms":1800000000000,"last_ms":1800000000000,"interval_ms":60000,"series":[{"start_ms":1800000000000,"allowed":1,"denied":0}]}`},
@@ -138,7 +150,7 @@ func TestReplies(t *testing.T) {
 		t.Errorf("without lease_id: %+v, %v", lease, err)
 	}
 	byGet, byPost := send(t, h, "GET", "info", "ignored"), send(t, h, "POST", "info", "")
-	if want := `"policies":["api","trial"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
+	if want := `"policies":["api","shared","tenant","trial"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
 		t.Errorf("info: %s and %s, want %s", byGet.Body, byPost.Body, want)
 	}
 }
@@ -163,7 +175,7 @@ func TestRefusals(t *testing.T) {
 		{"take", `{"keys":["a\\\ud800"],"limits":["3/m"]}`, 400, "BADARGS", `with half of a surrogate pair; write both halves`},
 		{"take", `{"keys":["\udc00\ud800"],"limits":["3/m"]}`, 400, "BADARGS", `half of a surrogate pair`},
 		{"take", `{"keys":["\ud83d\ude00","\\ud800"],"limits":["3/q","3/m"]}`, 400, "BADLIMIT", `take "😀" "\\ud800": BADLIMIT`},
-		{"take", `{"keys":["a"],"limits":["3/m"],"costs":1}`, 400, "BADARGS", `the request has an unknown field costs; the fields are keys, limits, cost, upto, force, once, track, each`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"costs":1}`, 400, "BADARGS", `the request has an unknown field costs; the fields are keys, limits, cost, upto, class, floor, borrow, force, once, track, each`},
 		{"take", `{"Keys":["a"],"limits":["3/m"]}`, 400, "BADARGS", `an unknown field Keys`},
 		{"take", `{"keys":["a"],"limits":["3/m"],"a\u001b` + strings.Repeat("x", 100) + `":1}`, 400, "BADARGS", `an unknown field "a\x1b` + strings.Repeat("x", 58) + `..."`},
 		{"take", `{"keys":["a"],"keys":["b"],"limits":["3/m"]}`, 400, "BADARGS", `has the field keys twice; keep one`},
@@ -193,10 +205,23 @@ func TestRefusals(t *testing.T) {
 		{"take", `{"keys":["a"],"limits":["3/q"]}`, 400, "BADLIMIT", `take "a": BADLIMIT`},
 		{"take", `{"keys":["a"],"limits":["3/m"],"cost":[1,2]}`, 400, "BADARGS", `the number of costs is 2 and the number of limits 1`},
 		{"take", `{"keys":["a"],"limits":["3/m"],"upto":true,"force":true}`, 400, "BADARGS", `Force and UpTo are both set`},
+		{"take", `{"keys":["a"],"limits":["@shared"],"class":"bulk"}`, 400, "BADARGS", `"bulk": no such class of @shared; its classes are batch, default`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"class":"batch"}`, 400, "BADARGS", `"batch": only policies have classes`},
+		{"peek", `{"keys":["a"],"limits":["3/m"],"floor":101}`, 400, "BADARGS", `Floor is 101; give a percentage`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"floor":-9223372036854775808}`, 400, "BADARGS", `Floor is -9223372036854775808`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"floor":9223372036854775807}`, 400, "BADARGS", `give a percentage`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"floor":1.5}`, 400, "BADARGS", `floor is 1.5; write a whole number`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"floor":20,"force":true}`, 400, "BADARGS", `Force is set and Floor is 20`},
+		{"take", `{"keys":["a"],"limits":["3/m"],"borrow":true}`, 400, "BADARGS", `give a guarantee and a pool`},
+		{"refund", `{"keys":["{p}t","{p}"],"limits":["@tenant"],"paid":3}`, 400, "BADARGS", `paid is 3; give the index in the reply to the take`},
+		{"refund", `{"keys":["{p}t","{p}"],"limits":["@tenant"],"paid":2,"cost":[0,1]}`, 400, "BADARGS", `cost is [0 1] beside paid; a guarantee and a pool are charged the same`},
+		{"refund", `{"keys":["{p}t","{p}"],"limits":["@tenant"]}`, 400, "BADARGS", `PAID`},
+		{"acquire", `{"key":"a","limit":"concurrency 2 lease=30s","class":"batch"}`, 400, "BADARGS", `"batch"`},
+		{"renew", `{"key":"a","limit":"concurrency 2 lease=30s","lease_id":"x","floor":1}`, 400, "BADARGS", `unknown field floor`},
 		{"take", `{"keys":["usage"],"limits":["3/m"]}`, 400, "BADSTATE", `usage`},
 		{"take", `{"keys":["a"],"limits":["@none"]}`, 404, "NOPOLICY", `none`},
 		{"take", `{"keys":["` + strings.Repeat("k", 9000) + `"],"limits":["@none"]}`, 404, "NOPOLICY", `take "` + strings.Repeat("k", 60) + `...": `},
-		{"peek", `{"keys":["a"],"limits":["3/m"],"force":true}`, 400, "BADARGS", `unknown field force; the fields are keys, limits, cost, upto, each`},
+		{"peek", `{"keys":["a"],"limits":["3/m"],"force":true}`, 400, "BADARGS", `unknown field force; the fields are keys, limits, cost, upto, class, floor, borrow, each`},
 		{"refund", `{"keys":["a"],"limits":["3/m"],"upto":true}`, 400, "BADARGS", `unknown field upto`},
 		{"acquire", `{"key":"a","limit":"3/m"}`, 400, "BADLIMIT", `acquire "a"`},
 		{"acquire", `{"key":"a","limit":"concurrency 2 lease=30s","lease_id":""}`, 400, "BADARGS", `lease_id is empty`},

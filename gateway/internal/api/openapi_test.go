@@ -59,6 +59,7 @@ type schema struct {
 	OneOf       []*schema `yaml:"oneOf"`
 	Minimum     *int64
 	Maximum     *int64
+	Enum        []int64
 	MinLength   *int `yaml:"minLength"`
 	MinItems    *int `yaml:"minItems"`
 }

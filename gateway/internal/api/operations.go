@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
@@ -30,6 +29,7 @@ func (o operation) methods() string {
 type answer struct {
 	reply    any
 	policy   string // "@name", if the call names a policy; set even if the call fails
+	class    string // the class that the call names
 	decision string // for the metrics
 	status   int    // 0 for 200
 }
@@ -88,123 +88,6 @@ var operations = map[string]operation{
 	"commit":  commit(),
 }
 
-type whole int64
-
-// costs is one cost for all keys, or a list with a cost for each key.
-type costs []int64
-
-type onceRequest struct {
-	Key   string `json:"key"`
-	TTLMS whole  `json:"ttl_ms"`
-}
-
-type takeRequest struct {
-	Keys   []string       `json:"keys"`
-	Limits []client.Limit `json:"limits"`
-	Cost   costs          `json:"cost,omitempty"`
-	UpTo   bool           `json:"upto,omitempty"`
-	Force  bool           `json:"force,omitempty"`
-	Once   *onceRequest   `json:"once,omitempty"`
-	Track  string         `json:"track,omitempty"`
-	Each   bool           `json:"each,omitempty"`
-}
-
-type peekRequest struct {
-	Keys   []string       `json:"keys"`
-	Limits []client.Limit `json:"limits"`
-	Cost   costs          `json:"cost,omitempty"`
-	UpTo   bool           `json:"upto,omitempty"`
-	Each   bool           `json:"each,omitempty"`
-}
-
-type refundRequest struct {
-	Keys   []string       `json:"keys"`
-	Limits []client.Limit `json:"limits"`
-	Cost   costs          `json:"cost,omitempty"`
-	Once   *onceRequest   `json:"once,omitempty"`
-	Each   bool           `json:"each,omitempty"`
-}
-
-type acquireRequest struct {
-	Key     string       `json:"key"`
-	Limit   client.Limit `json:"limit"`
-	LeaseID string       `json:"lease_id,omitempty"` // random if absent
-}
-
-type leaseRequest struct {
-	Key     string       `json:"key"`
-	Limit   client.Limit `json:"limit"`
-	LeaseID string       `json:"lease_id"`
-}
-
-type blockRequest struct {
-	Keys   []string `json:"keys"`
-	MS     whole    `json:"ms"`
-	Extend bool     `json:"extend,omitempty"`
-}
-
-type overrideRequest struct {
-	Keys  []string     `json:"keys"`
-	Limit client.Limit `json:"limit"`
-	MS    whole        `json:"ms"`
-}
-
-type keysRequest struct {
-	Keys []string `json:"keys"`
-}
-
-type usageRequest struct {
-	Key string `json:"key"`
-}
-
-func (q takeRequest) request() (client.Request, error) {
-	req, err := q.Once.of(q.Keys, q.Limits, q.Cost)
-	req.UpTo, req.Force, req.UsageKey, req.Each = q.UpTo, q.Force, q.Track, q.Each
-	return upTo(req), err
-}
-
-func (q peekRequest) request() (client.Request, error) {
-	req, err := (*onceRequest)(nil).of(q.Keys, q.Limits, q.Cost)
-	req.UpTo, req.Each = q.UpTo, q.Each
-	return upTo(req), err
-}
-
-func (q refundRequest) request() (client.Request, error) {
-	req, err := q.Once.of(q.Keys, q.Limits, q.Cost)
-	req.Each = q.Each
-	return req, err
-}
-
-// of returns a request with the given keys, limits and cost. If o is not nil, the request also has
-// the key and the TTL of o.
-func (o *onceRequest) of(keys []string, limits []client.Limit, cost costs) (client.Request, error) {
-	req := client.Request{Keys: keys, Limits: limits, Costs: cost}
-	if o == nil {
-		return req, nil
-	}
-	var err error
-	req.OnceKey = o.Key
-	req.OnceTTL, err = milliseconds("once.ttl_ms", o.TTLMS)
-	return req, err
-}
-
-// upTo returns req. If UpTo is set and req has no cost, the cost is 1, the library's default.
-func upTo(req client.Request) client.Request {
-	if req.UpTo && len(req.Costs) == 0 {
-		req.Costs = []int64{1}
-	}
-	return req
-}
-
-// milliseconds returns ms as a duration, or an error that names field if ms is out of range.
-func milliseconds(field string, ms whole) (time.Duration, error) {
-	const most = 36500 * 24 * time.Hour
-	if ms < 1 || ms > whole(most.Milliseconds()) {
-		return 0, exemplified(field, bad("%s is %d; give 1 to %d", field, ms, most.Milliseconds()))
-	}
-	return time.Duration(ms) * time.Millisecond, nil
-}
-
 func policyIn(limits ...client.Limit) string {
 	for _, limit := range limits {
 		if strings.HasPrefix(string(limit), "@") {
@@ -242,7 +125,7 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		if err != nil {
 			return answer{}, err
 		}
-		got := answer{policy: policyIn(req.Limits...)}
+		got := answer{policy: policyIn(req.Limits...), class: req.Class}
 		res, err := ask(limiter, ctx, req)
 		if err != nil {
 			return got, err
@@ -252,11 +135,12 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 	})
 }
 
-func lease[Q acquireRequest | leaseRequest, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
+func lease[Q interface {
+	of(*client.Client) (leaseRequest, *client.Lease)
+}, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
 	return typed[Q, A](func(ctx context.Context, limiter *client.Client, given Q) (answer, error) {
-		q := leaseRequest(given)
-		lease := limiter.Lease(q.Key, q.Limit, q.LeaseID)
-		got := answer{policy: policyIn(q.Limit)}
+		q, lease := given.of(limiter)
+		got := answer{policy: policyIn(q.Limit), class: lease.Class}
 		res, err := ask(lease, ctx)
 		if err != nil {
 			return got, err

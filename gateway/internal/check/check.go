@@ -38,7 +38,13 @@ type Handler struct {
 	address httplimit.Key
 	logs    rate.Sometimes // limits the logging of errors
 	mu      sync.RWMutex
-	limits  map[string]http.Handler // by policy and keys, as in the path
+	limits  map[string]limited // by policy and keys, as in the path
+}
+
+// limited is the handler for a path. class is in the path, or "".
+type limited struct {
+	http.Handler
+	class string
 }
 
 // A Handler caches at most mostLimits handlers, for paths of at most longestKept bytes. It creates
@@ -57,7 +63,7 @@ func New(options Options) (*Handler, error) {
 	if options.IPv6Prefix != 0 {
 		address = append(address, httplimit.WithIPv6Prefix(options.IPv6Prefix))
 	}
-	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]http.Handler{}}
+	h := &Handler{Options: options, address: httplimit.Address(address...), logs: rate.Sometimes{Interval: time.Second}, limits: map[string]limited{}}
 	if _, err := httplimit.New(options.Limiter, "check", "1/s", h.address); err != nil {
 		return nil, err
 	}
@@ -100,25 +106,27 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Log.Debug("denied", "policy", policy)
 	}
 	h.Metrics.Decided("check", "@"+policy, decision, began)
+	h.Metrics.Class("check", "@"+policy, limit.class, decision)
 }
 
-// refusal returns the response if the policy does not exist or cannot be used with one key. The
-// status is 400, because many proxies let a request through after a 5xx status.
+// refusal returns the response if the policy does not exist, lacks the class, or cannot be used with
+// these keys. The status is 400, because many proxies let a request through after a 5xx status.
 func refusal(policy, path string, err error) problem.Details {
-	p := problem.Details{Status: http.StatusBadRequest}
+	p := problem.Details{Status: http.StatusBadRequest, Reason: remedy.Code(err)}
 	path = remedy.Cut(path)
 	switch {
-	case remedy.Code(err) == "NOPOLICY":
+	case p.Reason == "NOPOLICY":
 		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path %s in the proxy", policy, path)
-	case remedy.Code(err) == "BADLIMIT":
+	case p.Reason == "BADLIMIT":
 		p.Detail = fmt.Sprintf("the policy %s has leases (concurrency), which %s could never give back; name a policy that limits a rate, or call acquire and release", policy, path)
+	case p.Reason == "BADARGS": // the class: the server's text names those of the policy
+		_, p.Detail, _ = strings.Cut(err.Error(), p.Reason+" ")
 	case strings.Contains(err.Error(), "a usage key last"): // the library names the keys that a policy takes
 		p.Detail = fmt.Sprintf("the policy %s has track, and %s gives no usage key; name a policy without track", policy, path)
+	case strings.Contains(path, "/pool:"):
+		p.Detail = fmt.Sprintf("the policy %s has no guarantee and pool, and %s names a pool; name a policy that has them, or leave the pool out", policy, path)
 	default:
-		p.Detail = fmt.Sprintf("the policy %s takes several keys, and %s gives one; name a policy that takes one", policy, path)
-	}
-	if call, ok := errors.AsType[*client.Error](err); ok {
-		p.Reason = call.Code
+		p.Detail = fmt.Sprintf("the policy %s takes several keys, and %s gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool", policy, path)
 	}
 	return p
 }
@@ -143,7 +151,8 @@ func (r *recorder) Write(text []byte) (int, error) {
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	err := r.outcome.err
-	r.held = remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT"
+	code := remedy.Code(err)
+	r.held = code == "NOPOLICY" || code == "BADKEYS" || code == "BADLIMIT" || code == "BADARGS"
 	if r.held {
 		return
 	}
@@ -153,30 +162,30 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-func (h *Handler) limit(path string) (string, http.Handler, error) {
+func (h *Handler) limit(path string) (string, limited, error) {
 	first, keys, _ := strings.Cut(path, "/")
 	keys, _ = cutPath("/" + keys)
 	policy, _ := url.PathUnescape(first) // cannot fail, because the server has already refused such paths
 	if policy == "" {
-		return "", nil, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
+		return "", limited{}, errors.New("the path names no policy; write /check/POLICY/KEY, as in /check/api/address")
 	}
 	given := first + keys
 	h.mu.RLock()
 	limit := h.limits[given]
 	h.mu.RUnlock()
-	if limit != nil {
+	if limit.Handler != nil {
 		return policy, limit, nil
 	}
-	key, err := h.key(keys)
+	key, share, err := h.key(keys)
 	if err != nil {
-		return "", nil, err
+		return "", limited{}, err
 	}
 	middleware, err := httplimit.New(h.Limiter, policy, client.Limit("@"+policy), key, httplimit.WithRefuseOnError(time.Second),
-		httplimit.WithOnError(h.failed))
+		httplimit.WithOnError(h.failed), httplimit.WithRequest(share.change))
 	if err != nil {
-		return "", nil, err
+		return "", limited{}, err
 	}
-	limit = middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	limit = limited{middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })), share.class}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.limits) < mostLimits && len(given) <= longestKept {

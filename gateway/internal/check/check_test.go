@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -45,7 +46,9 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
 		functions.Policy{Name: "leases", Limits: []functions.PolicyLimit{{Limit: "concurrency 3 lease=30s"}}},
 		functions.Policy{Name: "tracked", Limits: []functions.PolicyLimit{{Limit: "3/m"}}, Track: true},
-		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true})))
+		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true},
+		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"critical": 0, "default": 25, "batch": 75}},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
 	g.server = server
@@ -168,6 +171,54 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestShares checks that the path chooses the class and the pool, and that a client cannot.
+func TestShares(t *testing.T) {
+	g := newGate(t)
+	type answer struct {
+		status int
+		limit  string // RateLimit, or the detail of the problem
+	}
+	for i, tt := range []struct {
+		target string
+		want   answer
+	}{
+		{"/check/shared/class:batch", answer{200, `"shared";r=0;t=15`}},
+		{"/check/shared/address/class:batch", answer{429, "try again in 15 s"}},
+		{"/check/shared?class=critical", answer{200, `"shared";r=1;t=30`}},
+		{"/check/shared/-/class:critical", answer{200, `"shared";r=0;t=45`}},
+		{"/check/shared", answer{429, "try again in 15 s"}},
+		{"/check/shared/class:critical", answer{200, `"shared";r=0;t=60`}},
+		{"/check/shared/class:bulk", answer{400, `"bulk": no such class of @shared; its classes are batch, critical, default`}},
+		{"/deny403/check/shared/class:bulk", answer{400, `"bulk": no such class of @shared; its classes are batch, critical, default`}},
+		{"/check/api/class:batch", answer{400, `"batch": @api has no classes; give it some, or classes: any`}},
+		{"/check/shared/class:batch/class:critical", answer{400, "the path has class:batch and class:critical; give it once"}},
+		{"/check/shared/class:", answer{400, `"class:" is not a key; write address, header:NAME, cookie:NAME or path/N, class:NAME or pool:NAME, and /- before a path that is the client's`}},
+		{"/check/shared/class:batch,address", answer{400, `"batch,address": no such class of @shared; its classes are batch, critical, default`}},
+
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=2;t=30`}},
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=1;t=60`}},
+		{"/check/tenant/pool:p", answer{200, `"tenant";r=0;t=60`}},
+		{"/check/tenant/pool:p", answer{429, "try again in 10 s"}},
+		{"/check/tenant/path/1/pool:p/-/7", answer{200, `"tenant";r=1;t=40`}},
+		{"/check/tenant", answer{400, "the policy tenant takes several keys, and /check/tenant gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool"}},
+		{"/check/api/pool:p", answer{400, "the policy api has no guarantee and pool, and /check/api/pool:p names a pool; name a policy that has them, or leave the pool out"}},
+		{"/check/tenant/pool:p/class:batch", answer{400, `Borrow is set and Class is "batch"; a guarantee and a pool have no classes`}},
+	} {
+		got := g.ask("GET", tt.target, "Class", "critical", "X-Class", "critical")
+		var problem struct{ Detail string }
+		_ = json.Unmarshal(got.Body.Bytes(), &problem) // allowed requests have no body
+		if limit := cmp.Or(problem.Detail, got.Header().Get("RateLimit")); got.Code != tt.want.status || limit != tt.want.limit {
+			t.Errorf("%d: %s: %d %s, want %+v", i, tt.target, got.Code, limit, tt.want)
+		}
+	}
+	g.wantMetric(t, `class_requests_total{class="batch",decision="denied",name="@shared",source="check"} 1`)
+	for _, want := range []string{"shared|address=192.0.2.1", "{tenant|pool=p}", "{tenant|pool=p}|address=192.0.2.1", "{tenant|pool=p}|path/1=7"} {
+		if keys := g.keys(t); !strings.Contains(strings.Trim(keys, "[]")+" ", want+" ") {
+			t.Errorf("keys %s, want %s", keys, want)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	const uri = "X-Forwarded-Uri"
 	for _, tt := range []struct {
@@ -265,7 +316,7 @@ func TestNoDecision(t *testing.T) {
 	}
 	for target, want := range map[string]string{
 		"/check/unknown":         "NOPOLICY there is no policy unknown on the server; deploy it, or correct the path /check/unknown in the proxy",
-		"/check/pair":            "BADKEYS the policy pair takes several keys, and /check/pair gives one; name a policy that takes one",
+		"/check/pair":            "BADKEYS the policy pair takes several keys, and /check/pair gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool",
 		"/check/leases":          "BADLIMIT the policy leases has leases (concurrency), which /check/leases could never give back; name a policy that limits a rate, or call acquire and release",
 		"/check/tracked/address": "BADKEYS the policy tracked has track, and /check/tracked/address gives no usage key; name a policy without track",
 	} {

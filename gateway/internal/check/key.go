@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/key"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 // uriField is the header in which a proxy sends the path and query of the client's request.
@@ -28,9 +30,37 @@ func cutPath(path string) (keys, own string) {
 	return keys, "/" + own
 }
 
-// key parses the keys in a path, such as /address or /header:X-Api-Key,address/path/1. If there are
-// none, it returns the key for the address.
-func (h *Handler) key(path string) (httplimit.Key, error) {
+// share says who gets what is left of the limit: the class of the request, and the pool beside its
+// guarantee. Both are words in the path, such as class:batch. No header has them, because a client
+// could send it: the proxy alone decides who is important.
+type share struct{ class, pool string }
+
+// take takes a word for s from a path. It returns false if the word is for something else.
+func (s *share) take(word string) (bool, error) {
+	kind, name, _ := strings.Cut(word, ":")
+	into := map[string]*string{"class": &s.class, "pool": &s.pool}[kind]
+	switch {
+	case into == nil || name == "":
+		return false, nil
+	case *into != "":
+		return true, fmt.Errorf("the path has %s:%s and %s; give it once", kind, *into, word)
+	}
+	*into = name
+	return true, nil
+}
+
+// change is the option of httplimit that applies s to a request.
+func (s share) change(_ *http.Request, req *client.Request) error {
+	if req.Class = s.class; s.pool != "" {
+		guarantee, pool := keytext.Pooled(req.Keys[0], s.pool)
+		req.Keys, req.Borrow = []string{guarantee, pool}, true
+	}
+	return nil
+}
+
+// key parses the keys in a path, such as /address or /header:X-Api-Key,address/path/1, and the words of
+// its share. If there are no keys, it returns the key for the address.
+func (h *Handler) key(path string) (key httplimit.Key, share share, err error) {
 	var list []httplimit.Key
 	words := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	for i := 0; i < len(words); i++ {
@@ -39,16 +69,21 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 			i++
 			n, err := strconv.Atoi(words[i])
 			if err != nil || n < 1 {
-				return httplimit.Key{}, fmt.Errorf("the key path/%s has no number; write path/1 for the first segment of the client's path", words[i])
+				return key, share, fmt.Errorf("the key path/%s has no number; write path/1 for the first segment of the client's path", words[i])
 			}
 			list = append(list, segment(n))
+			continue
+		}
+		if taken, err := share.take(word); err != nil {
+			return key, share, err
+		} else if taken {
 			continue
 		}
 		var alternatives []httplimit.Key
 		for name := range strings.SplitSeq(word, ",") {
 			key, ok := h.single(name)
 			if !ok {
-				return httplimit.Key{}, fmt.Errorf("%q is not a key; write address, header:NAME, cookie:NAME or path/N, and /- before a path that is the client's", name)
+				return key, share, fmt.Errorf("%q is not a key; write address, header:NAME, cookie:NAME or path/N, class:NAME or pool:NAME, and /- before a path that is the client's", name)
 			}
 			alternatives = append(alternatives, key)
 		}
@@ -56,11 +91,11 @@ func (h *Handler) key(path string) (httplimit.Key, error) {
 	}
 	switch len(list) {
 	case 0:
-		return h.address, nil
+		return h.address, share, nil
 	case 1:
-		return list[0], nil
+		return list[0], share, nil
 	}
-	return httplimit.Join(list...), nil
+	return httplimit.Join(list...), share, nil
 }
 
 func (h *Handler) single(word string) (key httplimit.Key, ok bool) {

@@ -4,6 +4,7 @@ package metrics
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,11 +13,14 @@ import (
 // Metrics holds the counters of the process. Its methods may be called concurrently.
 type Metrics struct {
 	requests *prometheus.CounterVec
+	classes  *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	reloads  *prometheus.CounterVec
 	breakers *prometheus.GaugeVec
 	held     *prometheus.CounterVec
 	policies sync.Map // names of the policies that have made a decision, such as @api
+	named    sync.Map // names of the policies with each class that has got a decision
+	nNamed   atomic.Int64
 	counters sync.Map // cache of the counters in requests, with keys of type counted; saves a lookup by labels
 }
 
@@ -29,6 +33,10 @@ func New(registry prometheus.Registerer) *Metrics {
 			Name: "ratelimit_gateway_requests_total",
 			Help: "Decisions by source (grpc, check, api), name (a policy or a rule) and decision.",
 		}, []string{"source", "name", "decision"}),
+		classes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimit_gateway_class_requests_total",
+			Help: "Decisions on requests that name a class, by source, policy, class and decision (allowed, denied).",
+		}, []string{"source", "name", "class", "decision"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimit_gateway_request_seconds",
 			Help:    "Time to answer, by source.",
@@ -47,7 +55,7 @@ func New(registry prometheus.Registerer) *Metrics {
 			Help: "Reservations by event (reserved, denied, committed, repeated, late, unknown, reported, given_back).",
 		}, []string{"event"}),
 	}
-	registry.MustRegister(m.requests, m.seconds, m.reloads, m.breakers, m.held)
+	registry.MustRegister(m.requests, m.classes, m.seconds, m.reloads, m.breakers, m.held)
 	return m
 }
 
@@ -81,6 +89,27 @@ func (m *Metrics) Count(source, name, decision string) {
 		counter, _ = m.counters.LoadOrStore(key, m.requests.WithLabelValues(source, name, decision))
 	}
 	counter.(prometheus.Counter).Inc()
+}
+
+// mostClasses is the maximum number of classes, each under one policy, that have their own series.
+const mostClasses = 256
+
+// Class counts a decision on a request that names a class of a policy. A class that has not got a
+// decision may not exist, and under `classes: any` requests can name any. So errors are not counted
+// here, and classes above mostClasses count as "other".
+func (m *Metrics) Class(source, name, class, decision string) {
+	if class == "" || decision == "error" {
+		return
+	}
+	pair := [2]string{name, class}
+	if _, known := m.named.Load(pair); !known {
+		if m.nNamed.Load() >= mostClasses {
+			class = "other"
+		} else if _, known := m.named.LoadOrStore(pair, nil); !known {
+			m.nNamed.Add(1)
+		}
+	}
+	m.classes.WithLabelValues(source, name, class, decision).Inc()
 }
 
 // Reloaded counts an attempt to load the configuration files.

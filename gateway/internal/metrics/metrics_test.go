@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -48,6 +49,25 @@ func TestNamesAreBounded(t *testing.T) {
 	check(t, registry, "request_seconds_count", `request_seconds_count{source="check"} 5`, `request_seconds_count{source="grpc"} 1`)
 }
 
+func TestClassesAreBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry)
+	m.Class("grpc", "@api", "made-up", "error")
+	m.Class("grpc", "@api", "", "allowed")
+	for i := range 300 { // classes from a flood of requests, under a policy that accepts any
+		m.Class("check", "@any", fmt.Sprint("c", i), "allowed")
+	}
+	m.Class("check", "@any", "c0", "denied")
+	text := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(text, httptest.NewRequest("GET", "/metrics", nil))
+	if n := strings.Count(text.Body.String(), "ratelimit_gateway_class_requests_total{"); n != 256+1+1 {
+		t.Errorf("%d series", n)
+	}
+	check(t, registry, `class="c0"`, `class_requests_total{class="c0",decision="allowed",name="@any",source="check"} 1`,
+		`class_requests_total{class="c0",decision="denied",name="@any",source="check"} 1`)
+	check(t, registry, `class="other"`, `class_requests_total{class="other",decision="allowed",name="@any",source="check"} 44`)
+}
+
 // TestText compares what Prometheus gets with a file. The test of examples/monitoring reads the file,
 // to check the alerts.
 func TestText(t *testing.T) {
@@ -56,6 +76,7 @@ func TestText(t *testing.T) {
 	m.Count("check", "@api", "allowed")
 	m.Count("check", "@api", "denied")
 	m.Count("check", "unknown", "error")
+	m.Class("check", "@api", "batch", "denied")
 	m.Reloaded(nil)
 	m.Breaker("10.0.0.1:6379", true)
 	m.Reservation("given_back")

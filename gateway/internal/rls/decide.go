@@ -18,26 +18,30 @@ import (
 // decide fills in the results of the questions in list. Descriptors that name policies are decided
 // together: if one is denied, none is charged. The others are decided separately or, if AllOrNone
 // is set, together. Descriptors are always decided separately if they take no units, if they share
-// a key, or if their keys are on several servers of a cluster. If a limit is wrong, the descriptors with
-// other limits are still decided, and decide returns an error.
+// a key, or if their keys are on several servers of a cluster. So are those of different classes, and
+// those with a pool, because a call has one class, or one pool. If a limit is wrong, the descriptors
+// with other limits are still decided, and decide returns an error.
 func (s *Server) decide(ctx context.Context, list []question) error {
 	if len(list) == 1 && list[0].limit != "" {
 		return s.one(ctx, &list[0])
 	}
-	var policies, rules, others []*question
+	var groups [][]*question
+	var others []*question
 	for i := range list {
-		switch q := &list[i]; {
+		q := &list[i]
+		at := slices.IndexFunc(groups, func(g []*question) bool { return g[0].together == q.together && g[0].class == q.class })
+		switch {
 		case q.limit == "":
-		case q.hits == 0 || q.back:
+		case q.hits == 0 || q.back || q.pool != "":
 			others = append(others, q)
-		case q.together:
-			policies = append(policies, q)
+		case at < 0:
+			groups = append(groups, []*question{q})
 		default:
-			rules = append(rules, q)
+			groups[at] = append(groups[at], q)
 		}
 	}
 	var failed error
-	for _, group := range [][]*question{policies, rules} {
+	for _, group := range groups {
 		rest, err := s.group(ctx, group)
 		if err != nil && !wrong(err) {
 			return err
@@ -48,9 +52,10 @@ func (s *Server) decide(ctx context.Context, list []question) error {
 }
 
 // wrong reports whether a call failed because of its limits, for example because a server lacks the
-// policy. A client may be able to choose a policy's name, with a header.
+// policy, or because of their class. A client may be able to choose both names, with a header.
 func wrong(err error) bool {
-	return remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADLIMIT" || remedy.Code(err) == "BADKEYS"
+	code := remedy.Code(err)
+	return code == "NOPOLICY" || code == "BADLIMIT" || code == "BADKEYS" || code == "BADARGS"
 }
 
 // right returns the questions of a list whose limits are not wrong, and the first error of the others.
@@ -58,7 +63,7 @@ func (s *Server) right(ctx context.Context, list []*question) (rest []*question,
 	errs := make([]error, len(list))
 	var wait sync.WaitGroup
 	for i, q := range list {
-		wait.Go(func() { _, errs[i] = s.Limiter.Peek(ctx, client.For(q.key, q.limit, 0)) })
+		wait.Go(func() { _, errs[i] = s.Limiter.Peek(ctx, q.request(0)) })
 	}
 	wait.Wait()
 	for i, q := range list {
@@ -124,7 +129,7 @@ func (s *Server) decideEach(ctx context.Context, list []*question) error {
 
 func distinct(list []*question) bool {
 	for i, q := range list {
-		if slices.ContainsFunc(list[:i], func(other *question) bool { return other.key == q.key }) {
+		if slices.ContainsFunc(list[:i], func(other *question) bool { return other.key == q.key || q.pool != "" && other.pool == q.pool }) {
 			return false
 		}
 	}
@@ -134,7 +139,7 @@ func distinct(list []*question) bool {
 // takeAll takes units from all keys in one call, or from none. It sets the results of the
 // questions, and reports whether the call was allowed. A shadow policy never denies its descriptor.
 func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
-	request := client.Request{Each: true, Keys: make([]string, len(list)), Limits: make([]client.Limit, len(list))}
+	request := client.Request{Each: true, Class: list[0].class, Keys: make([]string, len(list)), Limits: make([]client.Limit, len(list))}
 	for i, q := range list {
 		request.Keys[i], request.Limits[i] = q.key, q.limit
 	}
@@ -159,7 +164,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 			continue // the denial comes from a shadow policy
 		}
 		// Decide as if the descriptor were the only one in the request, and charge nothing.
-		if err := q.got(s.Limiter.Peek(ctx, client.For(q.key, q.limit, q.hits))); err != nil {
+		if err := q.got(s.Limiter.Peek(ctx, q.request(q.hits))); err != nil {
 			return false, err
 		}
 	}
@@ -170,7 +175,7 @@ func (s *Server) one(ctx context.Context, q *question) error {
 	if q.back || q.hits == 0 {
 		return s.uncharged(ctx, q)
 	}
-	if err := q.got(s.Limiter.AllowN(ctx, q.key, q.limit, q.hits)); err != nil {
+	if err := q.got(s.Limiter.Take(ctx, q.request(q.hits))); err != nil {
 		return err
 	}
 	return s.overshoot(ctx, q)
@@ -180,11 +185,11 @@ func (s *Server) one(ctx context.Context, q *question) error {
 // only queries the limit.
 func (s *Server) uncharged(ctx context.Context, q *question) error {
 	if q.back {
-		return q.got(s.Limiter.Refund(ctx, client.For(q.key, q.limit, q.hits)))
+		return q.got(s.Limiter.Refund(ctx, q.request(q.hits)))
 	}
-	result, err := s.Limiter.Peek(ctx, client.For(q.key, q.limit, 0))
+	result, err := s.Limiter.Peek(ctx, q.request(0))
 	if err == nil && result.Allowed && result.Remaining == 0 { // no unit is left, so ask how long to wait for one
-		result, err = s.Limiter.Peek(ctx, client.For(q.key, q.limit, 1))
+		result, err = s.Limiter.Peek(ctx, q.request(1))
 	}
 	return q.got(result, err)
 }

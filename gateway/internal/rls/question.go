@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
+	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
 type question struct {
@@ -19,6 +20,8 @@ type question struct {
 	name  string // name of the rule
 	limit client.Limit
 	key   string
+	pool  string // key of the pool of a policy with a guarantee; "" for every other limit
+	class string // class of the request under the policy, or ""
 	hits  int64
 	back  bool // whether the hits are given back (is_negative_hits)
 
@@ -36,8 +39,12 @@ type question struct {
 	reset   durationpb.Duration
 }
 
-// policyEntry is the key of the entry that names a policy.
-const policyEntry = "policy"
+// Entries with a meaning of their own. The last two have it only beside policyEntry.
+const (
+	policyEntry = "policy" // the policy
+	classEntry  = "class"  // the class of the request under the policy
+	poolEntry   = "pool"   // the pool of a policy with a guarantee and a pool
+)
 
 // questions returns a question for each descriptor. A descriptor without a limit gets no decision.
 func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
@@ -70,7 +77,9 @@ func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
 				}
 			}
 		default:
-			q.policy(descriptor)
+			if err := q.policy(i, descriptor); err != nil {
+				return nil, err
+			}
 		}
 		q.label = cmp.Or(q.label, unmatched)
 	}
@@ -134,17 +143,56 @@ func (q *question) rule(rule *envoyconfig.Rule) {
 	q.current.Name, q.current.RequestsPerUnit, q.current.Unit = rule.Name, rule.Count, rule.Unit
 }
 
-// policy takes the limit from the entry that names a policy. The other entries form the key.
-func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
+// policy takes the limit, the class and the pool from the entries that name them. The other entries
+// form the key. Descriptor i without a policy has no limit.
+func (q *question) policy(i int, descriptor *entries.RateLimitDescriptor) error {
 	all := descriptor.GetEntries()
 	at := slices.IndexFunc(all, func(e *entries.RateLimitDescriptor_Entry) bool { return e.Key == policyEntry })
 	if at < 0 || all[at].Value == "" {
-		return
+		return nil
 	}
-	name := all[at].Value
-	q.label, q.limit, q.together = "@"+name, client.Limit("@"+name), true
-	q.key = envoyconfig.Key(name, slices.Delete(slices.Clone(all), at, at+1), nil)
+	name, pool := all[at].Value, ""
+	rest := slices.Delete(slices.Clone(all), at, at+1)
+	for at, e := range slices.Backward(rest) {
+		into := &q.class
+		switch e.Key {
+		case poolEntry:
+			into = &pool
+		case classEntry:
+		default:
+			continue
+		}
+		if *into != "" || e.Value == "" {
+			return badDescriptor(i, "the entry %s is repeated or empty; give it once, or leave it out", e.Key)
+		}
+		*into, rest = e.Value, slices.Delete(rest, at, at+1)
+	}
+	q.label, q.limit, q.together = "@"+name, client.Limit("@"+name), pool == ""
+	q.key = envoyconfig.Key(name, rest, nil)
 	q.current.Name = name
+	if pool == "" {
+		return nil
+	}
+	switch {
+	case len(rest) == 0:
+		return badDescriptor(i, "no entry says whose guarantee it is; add one beside policy and pool, such as tenant")
+	case q.back:
+		return badDescriptor(i, "is_negative_hits beside the entry pool; the gateway does not know whether the guarantee or the pool paid")
+	}
+	q.key, q.pool = keytext.Pooled(q.key, pool)
+	return nil
+}
+
+// request returns the call that takes hits units.
+func (q *question) request(hits int64) client.Request {
+	req := client.For(q.key, q.limit)
+	if hits != 1 { // the default
+		req.Costs = []int64{hits}
+	}
+	if req.Class = q.class; q.pool != "" {
+		req.Keys, req.Borrow = []string{q.key, q.pool}, true
+	}
+	return req
 }
 
 // over reports whether the descriptor is over its limit. In shadow mode, it returns false.

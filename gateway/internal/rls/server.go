@@ -79,6 +79,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	for i := range list {
 		q := &list[i]
 		s.Metrics.Count(source, q.label, q.decision())
+		s.Metrics.Class(source, q.label, q.class, q.decision())
 		response.Statuses[i] = q.status()
 		if q.over() && !q.quota {
 			response.OverallCode = rls.RateLimitResponse_OVER_LIMIT

@@ -245,6 +245,72 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestClasses checks that the entry class is the class of the request, and no part of the key, and that
+// descriptors of one class are decided together.
+func TestClasses(t *testing.T) {
+	classes := map[string]int{"critical": 0, "default": 25, "batch": 75}
+	b := newTestbed(t, "", append([]functions.Policy{{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: classes},
+		{Name: "other", Limits: []functions.PolicyLimit{{Limit: "8/m"}}, Classes: classes}}, policies...)...)
+	b.expect(request(0, "policy=shared class=batch"), "OK | OK shared:4/unknown 0 15s", "OVER_LIMIT | OVER_LIMIT shared:4/unknown 0 15s")
+	b.expect(request(0, "class=critical policy=shared"), "OK | OK shared:4/unknown 2 30s")
+	b.expect(request(0, "policy=shared class=batch", "policy=other class=batch"), "OVER_LIMIT | OVER_LIMIT shared:4/unknown 0 30s | OK other:8/unknown 2 0s")
+	b.expect(request(0, "policy=shared", "policy=other class=batch"), "OK | OK shared:4/unknown 0 45s | OK other:8/unknown 1 8s")
+	b.expect(request(0, "policy=shared", "policy=api x=1", "policy=other class=batch"),
+		"OVER_LIMIT | OVER_LIMIT shared:4/unknown 0 15s | OK api:3/unknown 3 0s | OK other:8/unknown 0 15s")
+	const names = `BADARGS "bulk": no such class of @shared; its classes are batch, critical, default`
+	if got := b.ask(request(0, "policy=shared class=bulk")); !strings.HasPrefix(got, "InvalidArgument: ") || !strings.Contains(got, names) {
+		t.Error(got)
+	}
+	b.expect(request(0, "policy=shared class=bulk", "policy=shared class=batch"), "OVER_LIMIT | UNKNOWN 0 | OVER_LIMIT shared:4/unknown 0 45s")
+	for _, entries := range []string{"policy=shared class=", "policy=shared class=batch class=critical"} {
+		if got := b.ask(request(0, entries)); got != "InvalidArgument: descriptor 1: the entry class is repeated or empty; give it once, or leave it out" {
+			t.Error(got)
+		}
+	}
+	b.wantMetric(`requests_total{decision="denied",name="@shared",source="grpc"} 4`)
+	b.wantMetric(`class_requests_total{class="batch",decision="denied",name="@shared",source="grpc"} 3`)
+	b.wantMetric(`class_requests_total{class="batch",decision="allowed",name="@other",source="grpc"} 3`)
+	if strings.Contains(b.metrics(), "bulk") {
+		t.Error("the metrics have a class that the policy does not have")
+	}
+	if got := must[any](t)(b.server.Do("KEYS", "*")); fmt.Sprint(got) != "[other shared]" && fmt.Sprint(got) != "[shared other]" {
+		t.Errorf("keys %s", got)
+	}
+}
+
+// TestPool checks that the entry pool names the pool of a policy with a guarantee, and that such a
+// descriptor is decided by itself.
+func TestPool(t *testing.T) {
+	tenant := functions.Policy{Name: "share", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50}
+	b := newTestbed(t, "", append([]functions.Policy{tenant}, policies...)...)
+	b.expect(request(0, "policy=share tenant=7 pool=p"), "OK | OK share:2/unknown 2 30s", "OK | OK share:2/unknown 1 60s",
+		"OK | OK share:6/unknown 0 60s", "OVER_LIMIT | OVER_LIMIT share:2/unknown 0 10s")
+	b.expect(request(0, "pool=p policy=share tenant=8", "policy=api a=1"), "OK | OK share:2/unknown 1 40s | OK api:3/unknown 2 20s")
+	b.expect(request(0, "policy=share tenant=7 pool=p", "policy=share tenant=8 pool=p"), "OVER_LIMIT | OVER_LIMIT share:2/unknown 0 20s | OK share:2/unknown 0 60s")
+	for _, key := range []string{"{share|pool=p}", "{share|pool=p}|tenant=7", "{share|pool=p}|tenant=8"} {
+		if got := must[any](t)(b.server.Do("EXISTS", key)); fmt.Sprint(got) != "1" {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+	back := request(0, "policy=share tenant=7 pool=p")
+	back.Descriptors[0].IsNegativeHits = true
+	for _, tt := range []struct {
+		request *api.RateLimitRequest
+		want    string
+	}{
+		{back, "InvalidArgument: descriptor 1: is_negative_hits beside the entry pool; the gateway does not know whether the guarantee or the pool paid"},
+		{request(0, "policy=share pool=p"), "InvalidArgument: descriptor 1: no entry says whose guarantee it is; add one beside policy and pool, such as tenant"},
+		{request(0, "policy=share tenant=7 pool="), "InvalidArgument: descriptor 1: the entry pool is repeated or empty"},
+		{request(0, "policy=share tenant=7 pool=p class=batch"), "InvalidArgument: ratelimit: take "},
+		{request(0, "policy=share tenant=7"), "InvalidArgument: ratelimit: take "},
+		{request(0, "policy=api tenant=7 pool=p"), "InvalidArgument: ratelimit: take "},
+	} {
+		if got := b.ask(tt.request); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s\nwant %s", got, tt.want)
+		}
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	b := newTestbed(t, config)
 	response := must[*api.RateLimitResponse](t)(b.client.ShouldRateLimit(t.Context(), request(0, "quick=x", "general=x", "free=x")))

@@ -8,6 +8,7 @@
 //	logs.go                  reads the log files and merges them by time
 //	pass.go                  gives requests to workers, each with an engine and some of the keys
 //	decide.go, series.go     count the decisions under a limit
+//	classes.go               counts the decisions by class
 //	windows.go, suggest.go   suggest limits
 //	start.go                 chooses the suggestion to start with
 //	report.go                makes the report
@@ -46,6 +47,10 @@ type Options struct {
 	// After charges costs after requests: a request is allowed if one unit fits, and its cost is
 	// then charged with FORCE.
 	After bool
+
+	// ClassBy is the field with the class of each line, for policies with classes; "" means that no line
+	// has a class. A line without the field is a call without a class.
+	ClassBy string
 
 	Key     Key             // key for suggestions
 	Share   float64         // minimum share of keys that a suggested limit never denies, 0 to 1; 0: no suggestions
@@ -89,6 +94,9 @@ func Run(ctx context.Context, openLogs func() ([]Input, error), opts Options) (*
 	if len(keys) > MostKeys {
 		return nil, fmt.Errorf("%d different keys; a run counts by at most %d", len(keys), MostKeys)
 	}
+	if r.ClassBy != "" && len(keys) == MostKeys {
+		return nil, fmt.Errorf("%d different keys and classes; with classes, a run counts by at most %d keys", len(keys), MostKeys-1)
+	}
 	if err := r.start(); err != nil {
 		return nil, err
 	}
@@ -97,6 +105,9 @@ func Run(ctx context.Context, openLogs func() ([]Input, error), opts Options) (*
 		if err := r.check(&r.trials[i]); err != nil {
 			return nil, err
 		}
+	}
+	if r.ClassBy != "" && !slices.ContainsFunc(r.trials, func(t trial) bool { return t.classed }) {
+		return nil, fmt.Errorf("no policy of the run has classes, but the lines have them in %s; replay one that has, as in --policy api", r.ClassBy)
 	}
 	inputs, err := openLogs()
 	if err != nil {
@@ -144,6 +155,7 @@ type trial struct {
 	Candidate
 	slots    []int // indices of the candidate's keys in event.keys
 	capacity int64 // the smallest capacity of its rates
+	classed  bool  // whether it is a policy that takes classes
 }
 
 func (r *run) start() error {
@@ -165,6 +177,12 @@ func (r *run) stop() {
 	r.engines = nil
 }
 
+// refused returns the error for a limit with which the library refuses a call.
+func refused(limit string, err error) error {
+	_, text, _ := strings.Cut(strings.TrimPrefix(err.Error(), "RATELIMIT "), " ")
+	return fmt.Errorf("limit %q: %s", limit, text)
+}
+
 // check finds the capacity of a trial. It returns an error if the library cannot parse the limit.
 func (r *run) check(t *trial) error {
 	words := []any{"FCALL", "ratelimit_take", len(t.slots)}
@@ -172,15 +190,17 @@ func (r *run) check(t *trial) error {
 		words = append(words, fmt.Sprint(i))
 	}
 	if _, err := r.engines[0].server.Do(append(words, t.Limit, "COST", 0)...); err != nil {
-		text := strings.TrimPrefix(err.Error(), "RATELIMIT ")
-		_, text, _ = strings.Cut(text, " ")
-		return fmt.Errorf("limit %q: %s", t.Limit, text)
+		return refused(t.Limit, err)
 	}
 	reply, err := r.engines[0].server.Do("FCALL_RO", "ratelimit_info", 0, t.Limit)
 	info, _ := reply.([]any)
 	at := slices.Index(info, any("limit"))
 	if err != nil || at < 0 {
 		return fmt.Errorf("limit %q: the library does not say its capacity: %v, %w", t.Limit, reply, err)
+	}
+	if t.classed = slices.Contains(info, any("classes")); !t.classed { // classes: any is not in the reply
+		_, err := r.engines[0].server.Do(append(words, t.Limit, "COST", 0, "CLASS", "any")...)
+		t.classed = err == nil
 	}
 	t.capacity = math.MaxInt64
 	for _, key := range info[at+1].([]any) {
@@ -249,7 +269,7 @@ func (r *run) deciders(trials []trial) ([][]*decider, [][]job) {
 	jobs := make([][]job, len(r.engines))
 	for i, t := range trials {
 		for w, e := range r.engines {
-			d := newDecider(e, share{uint32(w), uint32(len(r.engines))}, i, t, r.Options)
+			d := newDecider(e, share{uint32(w), uint32(len(r.engines))}, i, t, r.logs.class, r.Options)
 			deciders[i], jobs[w] = append(deciders[i], d), append(jobs[w], d)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,7 +39,8 @@ type decider struct {
 	costs  bool   // whether the last word of take is the cost
 	take   []any  // FCALL and its arguments; the keys begin at index 3
 	peek   []any  // peek command; nil unless costs are charged after requests
-	force  []any  // take command with FORCE that ends with the cost; nil if peek is nil
+	class  *classes
+	force  []any // take command with FORCE that ends with the cost; nil if peek is nil
 
 	tally
 }
@@ -49,6 +51,7 @@ type tally struct {
 	units            Units
 	above            int64               // requests that cost more than the capacity
 	keyless          int64               // requests that lack one of the trial's keys
+	classes          map[uint32]*Class   // by number; only for policies with classes
 	keys             map[uint64]*denials // denied keys, by slot<<32 | number of the key
 	series           series
 	first, last      int64 // times of denials, ms since 1970
@@ -59,7 +62,7 @@ type denials struct {
 	first, last  int64
 }
 
-func newDecider(e *engine, s share, number int, t trial, opts Options) *decider {
+func newDecider(e *engine, s share, number int, t trial, class *classes, opts Options) *decider {
 	call := func(function string, options ...any) []any {
 		words := []any{"FCALL", function, len(t.slots)}
 		for range t.slots {
@@ -69,7 +72,10 @@ func newDecider(e *engine, s share, number int, t trial, opts Options) *decider 
 	}
 	d := &decider{
 		share: s, trial: t, engine: e, number: number, prefix: strconv.Itoa(number) + ":",
-		take: call("ratelimit_take"), tally: tally{keys: map[uint64]*denials{}},
+		take: call("ratelimit_take"), tally: tally{keys: map[uint64]*denials{}, classes: map[uint32]*Class{}},
+	}
+	if t.classed {
+		d.class = class
 	}
 	if d.costs = opts.Cost != ""; d.costs {
 		d.take = append(d.take, "COST", 1)
@@ -83,22 +89,22 @@ func newDecider(e *engine, s share, number int, t trial, opts Options) *decider 
 // decide makes the decision for a request with the given cost, and charges the cost if the request
 // is allowed. If costs are charged after requests, decide first tries a plain take: if the cost
 // fits, the result is the same in a quarter of the time. Otherwise, a peek decides, and a take with
-// FORCE charges the cost.
-func (d *decider) decide(cost int64) ([]any, error) {
+// FORCE charges the cost. class has the arguments for the class of the request, if it has one.
+func (d *decider) decide(cost int64, class ...any) ([]any, error) {
 	if d.costs {
 		d.take[len(d.take)-1] = cost
 	}
 	if d.force == nil {
-		return d.engine.decide(d.take)
+		return d.engine.decide(with(d.take, class))
 	}
 	keys := d.take[3 : 3+len(d.slots)]
 	if cost > 0 { // a take with cost 0 is allowed even if no unit is available
-		if decision, err := d.engine.decide(d.take); err != nil || decision[0] != int64(0) {
+		if decision, err := d.engine.decide(with(d.take, class)); err != nil || decision[0] != int64(0) {
 			return decision, err
 		}
 	}
 	copy(d.peek[3:], keys)
-	decision, err := d.engine.decide(d.peek)
+	decision, err := d.engine.decide(with(d.peek, class))
 	if err != nil || decision[0] == int64(0) || cost == 0 {
 		return decision, err
 	}
@@ -106,6 +112,14 @@ func (d *decider) decide(cost int64) ([]any, error) {
 	d.force[len(d.force)-1] = cost
 	_, err = d.engine.decide(d.force)
 	return decision, err
+}
+
+// with returns words with more at the end.
+func with(words, more []any) []any {
+	if len(more) == 0 {
+		return words
+	}
+	return slices.Concat(words, more)
 }
 
 func (d *decider) see(r *event) error {
@@ -127,9 +141,22 @@ func (d *decider) see(r *event) error {
 		e.server.SetTime(time.UnixMilli(r.at))
 		e.at = r.at
 	}
-	decision, err := d.decide(r.cost)
+	number, class := r.keys[MostKeys-1], []any(nil)
+	if d.class != nil && number > 0 {
+		class = []any{"CLASS", (*d.class.names.Load())[number-1]}
+	}
+	decision, err := d.decide(r.cost, class...)
 	if err != nil {
+		if class != nil { // the policy may not have this class
+			err = refused(d.Limit, err)
+		}
 		return err
+	}
+	if d.class != nil {
+		if d.classes[number] == nil {
+			d.classes[number] = &Class{}
+		}
+		d.classes[number].count(decision[0] != int64(0), r.cost)
 	}
 	d.requests++
 	if r.cost > d.capacity {
@@ -180,6 +207,15 @@ func (t *tally) merge(other tally) {
 	t.above += other.above
 	if other.denied > 0 && (t.denied == 0 || other.first < t.first) {
 		t.first = other.first
+	}
+	for number, of := range other.classes {
+		sum := t.classes[number]
+		if sum == nil {
+			sum = &Class{}
+			t.classes[number] = sum
+		}
+		sum.Requests, sum.Allowed, sum.Denied = sum.Requests+of.Requests, sum.Allowed+of.Allowed, sum.Denied+of.Denied
+		sum.Units = sum.Units.plus(of.Units)
 	}
 	t.last = max(t.last, other.last)
 	t.denied += other.denied

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
@@ -37,6 +38,8 @@ type event struct {
 	at   int64 // ms since 1970
 	cost int64 // 1 without Options.Cost
 	keys [MostKeys]uint32
+
+	// With Options.ClassBy, the last of keys is the class: an index of classes.names, from 1.
 }
 
 // MostKeys is the maximum number of different keys that a run may have.
@@ -51,7 +54,8 @@ type logs struct {
 	cost   string
 	tables []*table
 	values [][]byte
-	bytes  int64 // bytes read
+	class  *classes // nil if lines have no classes
+	bytes  int64    // bytes read
 }
 
 // counted is a reader that adds the number of bytes read to *bytes.
@@ -76,6 +80,12 @@ type logFile struct {
 
 func open(ctx context.Context, inputs []Input, keys []Key, opts Options) (*logs, error) {
 	l := &logs{keys: keys, fields: fieldsOf(keys), cost: opts.Cost}
+	if opts.ClassBy != "" {
+		l.class = &classes{field: opts.ClassBy}
+		if !slices.Contains(l.fields, opts.ClassBy) {
+			l.fields = append(l.fields, opts.ClassBy)
+		}
+	}
 	if l.cost != "" {
 		l.fields = append(l.fields, l.cost)
 	}
@@ -124,6 +134,9 @@ func (l *logs) each(ctx context.Context, emit func(event) error) error {
 		}
 		if !l.advance(ctx, f) {
 			open = append(open[:oldest], open[oldest+1:]...)
+		}
+		if l.class != nil && l.class.err != nil {
+			return l.class.err
 		}
 	}
 	return nil
@@ -185,6 +198,9 @@ func (l *logs) line(ctx context.Context, f *logFile) {
 			}
 			return
 		}
+	}
+	if l.class != nil {
+		e.keys[MostKeys-1] = l.class.number(l.values[slices.Index(l.fields, l.class.field)])
 	}
 	lacks := true
 	for i, key := range l.keys {

@@ -48,6 +48,7 @@ type Result struct {
 	Costless    int64      `json:"costless_lines"`
 	Problems    []string   `json:"problems"`
 	Interrupted bool       `json:"interrupted"`
+	Classes     []Class    `json:"classes,omitempty"` // sorted by name; only for policies with classes
 	Suggested   *Suggested `json:"suggested,omitempty"`
 	Units
 }
@@ -84,7 +85,7 @@ type Suggested struct {
 func (r *run) report(trials []trial, deciders [][]*decider) *Report {
 	report := &Report{Log: r.logs.Log, Cost: r.Cost, Limits: []Result{}, key: r.Key.text}
 	for i, t := range trials {
-		sum := tally{keys: map[uint64]*denials{}}
+		sum := tally{keys: map[uint64]*denials{}, classes: map[uint32]*Class{}}
 		for _, d := range deciders[i] {
 			sum.merge(d.tally)
 		}
@@ -104,6 +105,9 @@ func (r *run) result(t trial, sum tally) Result {
 	}
 	if r.After {
 		result.Charge = "after"
+	}
+	if r.logs.class != nil && t.classed {
+		result.Classes = r.logs.class.named(sum.classes)
 	}
 	for _, slot := range slices.Compact(slices.Sorted(slices.Values(t.slots))) {
 		result.Keys += r.logs.tables[slot].came()

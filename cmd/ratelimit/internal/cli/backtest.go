@@ -23,7 +23,7 @@ import (
 type backtestFlags struct {
 	keys, limits, policies, fields, periods []string
 	format, suggest, html, top              string
-	cost, charge                            string
+	cost, charge, classBy                   string
 	unsorted                                time.Duration
 }
 
@@ -50,6 +50,9 @@ its name: --key consumer=user.
 then count these units. With --charge after, a request passes if one unit fits. It is then charged its cost, and what
 does not fit is debt, as with ratelimit take --force. Without --cost, each line costs 1.
 
+--class-by names the field with the class of each line, for policies with classes, and shows what each class would have
+got. A line without it is a call without a class.
+
 docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, or interrupted.`,
 		Example: `  ratelimit backtest access.log.gz --html report.html
   ratelimit backtest access.log* --limit 10/m --limit "sliding_log 20/5m" --key client/24
@@ -71,6 +74,7 @@ docs/backtest.md has more. Exit codes: 0 fine, whatever was denied · 1 error, o
 	flags.StringArrayVar(&f.keys, "key", nil, `what is counted together (default "client"); NAME=KEY for a policy of several keys`)
 	flags.StringVar(&f.cost, "cost", "", "field with the cost of each line, such as size or usage.total_tokens (default: each line costs 1)")
 	flags.StringVar(&f.charge, "charge", "before", "when a cost is charged: before the request, or after it, even if it does not fit")
+	flags.StringVar(&f.classBy, "class-by", "", "field with the class of each line, for policies with classes")
 	flags.StringVar(&f.suggest, "suggest", "", "suggest limits that leave this share of the keys untouched, such as 99%")
 	flags.StringSliceVar(&f.periods, "period", []string{"1s", "10s", "1m", "10m", "1h"}, "the periods of suggestions")
 	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
@@ -123,7 +127,7 @@ func (a *app) backtest(ctx context.Context, names []string, f backtestFlags) err
 }
 
 func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
-	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != "", Cost: f.cost, After: f.charge == "after"}
+	opts := backtest.Options{Format: f.format, Unsorted: f.unsorted, Called: map[string]string{}, Workers: runtime.GOMAXPROCS(0), Curves: f.html != "", Cost: f.cost, ClassBy: f.classBy, After: f.charge == "after"}
 	if !slices.Contains(accesslog.Formats, f.format) {
 		return opts, fmt.Errorf("--format %q is not a known format; give one of %s", f.format, strings.Join(accesslog.Formats, ", "))
 	}

@@ -95,3 +95,32 @@ LIMIT              UNITS ALLOWED  UNITS DENIED
 		t.Errorf("%s", got.stdout)
 	}
 }
+
+// The table of classes shows what each got, and the page has it, too.
+func TestBacktestClasses(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require(t, os.WriteFile("policies.yaml", []byte("policies:\n  api:\n    limit: 4/d\n    classes: {critical: 0, batch: 50}\n"), 0o666))
+	log := ""
+	for _, class := range []string{"batch", "batch", "batch", "critical", ""} {
+		log += `{"time":"2026-03-01T12:00:00Z","client":"10.0.0.1","size":10,"job":"` + class + `"}` + "\n"
+	}
+	require(t, os.WriteFile("log.jsonl", []byte(log), 0o666))
+	args := []string{"backtest", "log.jsonl", "--policies", "policies.yaml", "--policy", "api", "--class-by", "job"}
+	got := run(t, nil, append(args, "--html", "report.html")...)
+	const want = `
+@api by class
+CLASS     ALLOWED  DENIED
+(none)    1        0       0%
+batch     2        1       33.33%
+critical  1        0       0%
+`
+	page, err := os.ReadFile("report.html")
+	if got.code != exitFine || !strings.Contains(got.stdout, want) || err != nil || !strings.Contains(string(page), "<td><code>batch</code></td><td>2</td><td>1</td><td>33.33%</td>") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	const list = `"classes":[{"class":"","requests":1,"allowed":1,"denied":0,"units_allowed":1,"units_denied":0},{"class":"batch","requests":3,"allowed":2,"denied":1,"units_allowed":2,"units_denied":1},`
+	if got := run(t, nil, append(args, "--json")...); got.code != exitFine || !strings.Contains(strings.Join(strings.Fields(got.stdout), ""), list) {
+		t.Errorf("%+v", got)
+	}
+}

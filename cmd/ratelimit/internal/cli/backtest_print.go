@@ -36,6 +36,7 @@ func (l look) backtest(report *backtest.Report) string {
 	}
 	lines = append(lines, l.units(given)...)
 	for _, r := range given {
+		lines = append(lines, l.classes(r)...)
 		lines = append(lines, l.denials(r)...)
 	}
 	if len(suggested) > 0 {
@@ -53,6 +54,25 @@ func (l look) backtest(report *backtest.Report) string {
 }
 
 func dateTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateTime) }
+
+// classes returns a table of what each class of a policy got. It returns nil if there are no classes.
+func (l look) classes(r backtest.Result) []string {
+	if len(r.Classes) == 0 {
+		return nil
+	}
+	rows := [][]string{{"CLASS", "ALLOWED", "DENIED", ""}}
+	if r.Cost != "" {
+		rows[0] = append(rows[0], "UNITS ALLOWED", "UNITS DENIED", "")
+	}
+	for _, c := range r.Classes {
+		row := []string{c.Name(), grouped(c.Allowed), grouped(c.Denied), figures.Percent(c.Denied, c.Requests)}
+		if r.Cost != "" {
+			row = append(row, grouped(c.Units.Allowed), grouped(c.Units.Denied), figures.Percent(c.Units.Denied, c.AllUnits()))
+		}
+		rows = append(rows, row)
+	}
+	return slices.Concat([]string{""}, l.wrap(bold, r.Limit+" by class"), l.table(rows))
+}
 
 // denials describes when a limit denied requests, and which keys it denied.
 func (l look) denials(r backtest.Result) []string {

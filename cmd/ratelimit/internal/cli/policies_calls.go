@@ -229,24 +229,25 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 
 // shareRows returns a row for each class of a policy, and rows for its guarantee and its pool.
 func shareRows(p policycalls.Policy) (rows [][]string) {
-	add := func(kind string, percent *int, allowed int64, denied ...string) {
-		if percent != nil {
-			kind += fmt.Sprintf(" %d%%", *percent)
+	named := func(kind string, percent *int) string {
+		if percent == nil {
+			return kind
 		}
-		rows = append(rows, append(append([]string{"@" + p.Name, kind, grouped(allowed)}, denied...), "-", "-", "-"))
+		return fmt.Sprintf("%s %d%%", kind, *percent)
 	}
 	for _, c := range p.Classes {
-		denied := grouped(c.Denied)
-		if p.Shadow && c.Denied > 0 {
-			denied = "would " + denied
-		}
-		add("class "+c.Name, c.Percent, c.Allowed, denied, deniedPercent(c.Count))
+		rows = append(rows, policyRow(p.Name, named("class "+c.Name, c.Percent), nil, p.Shadow, policycalls.Calls{Counted: true, Count: c.Count, PerSec: c.PerSec}))
 	}
-	if pool := p.Pool; pool != nil && p.Counted {
-		add("guaranteed", nil, pool.Guaranteed, "-", "-")
-		add("borrowed, floor", pool.Floor, pool.Borrowed, "-", "-")
+	pool := p.Pool
+	if pool == nil || !p.Counted {
+		return rows
 	}
-	return rows
+	guaranteed, borrowed := "-", "-"
+	if pool.PerSec != nil {
+		guaranteed, borrowed = perSecond(pool.PerSec.Guaranteed), perSecond(pool.PerSec.Borrowed)
+	}
+	return append(rows, []string{"@" + p.Name, "guaranteed", grouped(pool.Guaranteed), "-", "-", guaranteed, "-", "-"},
+		[]string{"@" + p.Name, named("borrowed, floor", pool.Floor), grouped(pool.Borrowed), "-", "-", borrowed, "-", "-"})
 }
 
 // kind describes a policy or a canary. own is "" for a policy. For a canary it is a string such as

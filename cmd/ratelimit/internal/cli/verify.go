@@ -51,8 +51,9 @@ for each call. It needs no server and no network. It also checks that a vector c
 the functions flagged no-writes write nothing.
 
 With --policies it also checks the policies, which the library parses itself: their names and limits, rates that never
-decide because another always denies first, and bursts below the cost that the policy states. It notes limits of 0 per
-period, which never allow, but they are no problem.
+decide because another always denies first, bursts below the cost that the policy states, and guarantees that add up
+to more than their pool. It notes limits of 0 per period, which never allow, limits that must not share a key, and
+bursts of guarantees that can exceed their pool, but they are no problem.
 
 Exit codes: 0 all agree · 1 one does not, the library does not load, or a policy has a problem.`,
 		Example: `  ratelimit verify

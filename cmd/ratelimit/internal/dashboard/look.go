@@ -40,14 +40,15 @@ type point struct {
 	usage.Rate
 }
 
-// policy is a row of the page's table of policies: a policy or a canary, and its calls, summed over
-// all primaries.
+// policy is a row of the page's table of policies: a policy, a canary, or a part of the policy's calls,
+// such as those of a class. The calls are summed over all primaries.
 type policy struct {
 	Name    string   `json:"name"`
 	Limits  []string `json:"limits"`
 	Shadow  bool     `json:"shadow"`
 	Track   bool     `json:"track"`
 	Share   int64    `json:"canary_share_per_mille"` // the canary's share of the keys; 0 if the row is not a canary
+	Part    string   `json:"part"`                   // the calls in the row, if not all: "class batch 50%", "guaranteed" or "borrowed"
 	Counted bool     `json:"counted"`                // false if no primary that replied counts calls
 	usage.Count
 	PerSec usage.Rate `json:"per_second"`
@@ -99,6 +100,9 @@ func (d *Dashboard) look(ctx context.Context) {
 			s.Policies, s.More, s.Uncounted = policies[:len(policies)-more], more, uncounted
 			s.Calls = usage.Rate{}
 			for _, p := range policies {
+				if p.Part != "" {
+					continue // another row has these calls, too
+				}
 				if p.Shadow {
 					p.PerSec.Allowed, p.PerSec.Denied = p.PerSec.Allowed+p.PerSec.Denied, 0
 				}

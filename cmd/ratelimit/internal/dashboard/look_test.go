@@ -87,6 +87,44 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// Classes, guaranteed and borrowed calls have rows after their policy, and are not added to all calls.
+func TestPartsOfPolicies(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "2/d"}}, Classes: map[string]int{"batch": 50, "default": 0}},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "1/d"}, {Key: "pool", Limit: "4/d"}}, Borrow: true, Floor: 50},
+	)))
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	d := board(t, srv.Addr())
+	d.look(t.Context())
+	for range 3 {
+		must[any](t)(srv.Do("FCALL", "ratelimit_take", "1", "k", "@api", "CLASS", "batch"))
+		must[any](t)(srv.Do("FCALL", "ratelimit_take", "2", "{p}t", "{p}", "@tenant"))
+	}
+	d.look(t.Context())
+	var got []policy
+	sum := usage.Rate{}
+	for _, p := range d.state.Policies {
+		if p.Part == "" {
+			sum.Allowed, sum.Denied = sum.Allowed+p.PerSec.Allowed, sum.Denied+p.PerSec.Denied
+		}
+		if (p.PerSec.Allowed > 0) != (p.Allowed > 0) || (p.PerSec.Denied > 0) != (p.Denied > 0) {
+			t.Errorf("%+v: the rates do not fit the counts", p)
+		}
+		p.PerSec = usage.Rate{}
+		got = append(got, p)
+	}
+	row := func(name, part string, allowed, denied int64, limits ...string) policy {
+		return policy{Name: name, Part: part, Limits: append([]string{}, limits...), Counted: true, Count: usage.Count{Allowed: allowed, Denied: denied}}
+	}
+	want := []policy{
+		row("api", "", 1, 2, "2/d"), row("api", "class batch 50%", 1, 2), row("api", "class default 0%", 0, 0),
+		row("tenant", "", 2, 1, "tenant: 1/d", "pool: 4/d"), row("tenant", "guaranteed", 1, 0), row("tenant", "borrowed", 1, 0),
+	}
+	if !reflect.DeepEqual(got, want) || d.state.Calls != sum {
+		t.Errorf("%+v\nwant %+v; all calls %+v, want %+v", got, want, d.state.Calls, sum)
+	}
+}
+
 // A canary is listed after its policy. The page lists servers whose library does not count calls.
 func TestPolicies(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

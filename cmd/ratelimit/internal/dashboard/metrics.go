@@ -2,7 +2,9 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
@@ -29,10 +31,13 @@ func (d *Dashboard) metrics(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
-	var up, calls strings.Builder
+	var up, calls, classes, pools strings.Builder
 	up.WriteString("# HELP ratelimit_server_up 1 if the server replied to ratelimit_info, else 0.\n# TYPE ratelimit_server_up gauge\n")
 	calls.WriteString("# HELP ratelimit_policy_calls_total Takes, and leases to acquire, that named the policy, since the server loaded its library. " +
 		"A shadow policy counts what it would have decided.\n# TYPE ratelimit_policy_calls_total counter\n")
+	classes.WriteString("# HELP ratelimit_class_calls_total The same calls by class of the policy, its canary included.\n# TYPE ratelimit_class_calls_total counter\n")
+	pools.WriteString("# HELP ratelimit_pool_calls_total Allowed calls of a policy with a guarantee and a pool, by who paid: the guarantee, or the pool alone.\n" +
+		"# TYPE ratelimit_pool_calls_total counter\n")
 	for _, node := range nodes {
 		server, replied := label(d.from.NodeName(node.Addr)), 1
 		if node.Err != nil {
@@ -53,9 +58,18 @@ func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
 			if of.CanaryShare > 0 {
 				series("canary", of.CanaryAllowed, of.CanaryDenied)
 			}
+			own := fmt.Sprintf("server=%s,policy=%s", server, label(name))
+			for _, class := range slices.Sorted(maps.Keys(of.Classes)) {
+				fmt.Fprintf(&classes, "ratelimit_class_calls_total{%s,class=%s,decision=\"allowed\"} %d\n", own, label(class), of.Classes[class].Allowed)
+				fmt.Fprintf(&classes, "ratelimit_class_calls_total{%s,class=%s,decision=\"denied\"} %d\n", own, label(class), of.Classes[class].Denied)
+			}
+			if of.Guaranteed+of.Borrowed > 0 {
+				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"guarantee\"} %d\n", own, of.Guaranteed)
+				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"pool\"} %d\n", own, of.Borrowed)
+			}
 		}
 	}
-	return up.String() + calls.String()
+	return up.String() + calls.String() + classes.String() + pools.String()
 }
 
 func label(value string) string {

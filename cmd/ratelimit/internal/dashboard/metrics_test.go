@@ -25,9 +25,10 @@ var update = flag.Bool("update", false, "rewrite the files of testdata")
 func TestMetricsText(t *testing.T) {
 	d := New(Source{NodeName: func(addr string) string { return addr }})
 	got := d.metricsText([]policycalls.Node{
-		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export"}, PolicyCalls: map[string]client.PolicyCalls{
+		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export", "tenant"}, PolicyCalls: map[string]client.PolicyCalls{
 			"api":    {Allowed: 1 << 53, Denied: 12, CanaryShare: 50, CanaryAllowed: 480, CanaryDenied: 9},
-			"export": {Allowed: 7},
+			"export": {Allowed: 7, Classes: map[string]struct{ Allowed, Denied int64 }{"critical": {Allowed: 4}, "batch": {3, 2}}},
+			"tenant": {Allowed: 9, Denied: 1, Guaranteed: 6, Borrowed: 3},
 		}}},
 		{Addr: "10.0.0.2:6379", Err: errors.New("dead")},
 		{Addr: "10.0.0.3:6379", Info: client.Info{Policies: []string{"api"}}}, // its library is too old to count calls
@@ -68,8 +69,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no line %s in\n%s", want, got.Body)
 		}
 	}
-	if n := strings.Count(got.Body.String(), "\n"); n != 8 {
-		t.Errorf("%d lines, want 8:\n%s", n, got.Body)
+	if n := strings.Count(got.Body.String(), "\n"); n != 12 {
+		t.Errorf("%d lines, want 12:\n%s", n, got.Body)
 	}
 	if got := get(board(t).Handler("", false), "/metrics"); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "the cluster lists no primary") {
 		t.Errorf("without primaries: %d %s", got.Code, got.Body)

@@ -62,11 +62,35 @@ func (d *Dashboard) policies(ctx context.Context, rdb redis.UniversalClient) (li
 		if c := p.Canary; c != nil {
 			list = append(list, newPolicy(p.Name, c.Limits, c.Shadow, p.Track, c.Share, c.Calls))
 		}
+		list = append(list, parts(p)...)
 	}
 	for _, addr := range fleet.Uncounted {
 		uncounted = append(uncounted, printable.Line(d.from.NodeName(addr)))
 	}
 	return list, max(0, len(list)-mostPolicies), uncounted, err
+}
+
+// parts returns a row for each class of a policy, and rows for the calls that its guarantee and its pool
+// paid.
+func parts(p policycalls.Policy) (list []policy) {
+	add := func(part string, shadow bool, calls policycalls.Calls) {
+		row := newPolicy(p.Name, nil, shadow, false, 0, calls)
+		row.Part = part
+		list = append(list, row)
+	}
+	for _, c := range p.Classes {
+		part := "class " + c.Name
+		if c.Percent != nil {
+			part += fmt.Sprintf(" %d%%", *c.Percent)
+		}
+		add(part, p.Shadow, policycalls.Calls{Counted: true, Count: c.Count, PerSec: c.PerSec})
+	}
+	if pool := p.Pool; pool != nil && p.Counted {
+		rate := cmp.Or(pool.PerSec, &policycalls.Paid{})
+		add("guaranteed", false, policycalls.Calls{Counted: true, Count: usage.Count{Allowed: pool.Guaranteed}, PerSec: &usage.Rate{Allowed: rate.Guaranteed}})
+		add("borrowed", false, policycalls.Calls{Counted: true, Count: usage.Count{Allowed: pool.Borrowed}, PerSec: &usage.Rate{Allowed: rate.Borrowed}})
+	}
+	return list
 }
 
 func newPolicy(name string, limits []string, shadow, track bool, share int64, calls policycalls.Calls) policy {

@@ -49,14 +49,22 @@ type Class struct {
 	Name    string `json:"name"`
 	Percent *int   `json:"percent,omitempty"` // how much of the capacities its calls keep free; nil if the source code cannot be read
 	usage.Count
+	PerSec *usage.Rate `json:"per_second,omitempty"` // as in Calls
 }
 
 // Pool holds the allowed calls of a policy with a guarantee and a pool, with those that the canary
 // decided.
 type Pool struct {
-	Floor      *int  `json:"floor,omitempty"` // the percentage that borrowers leave; nil if the source code cannot be read
-	Guaranteed int64 `json:"guaranteed"`      // calls within the guarantee
-	Borrowed   int64 `json:"borrowed"`        // calls that only the pool paid
+	Floor      *int  `json:"floor,omitempty"`      // the percentage that borrowers leave; nil if the source code cannot be read
+	Guaranteed int64 `json:"guaranteed"`           // calls within the guarantee
+	Borrowed   int64 `json:"borrowed"`             // calls that only the pool paid
+	PerSec     *Paid `json:"per_second,omitempty"` // as in Calls
+}
+
+// Paid holds the rates of calls by who paid.
+type Paid struct {
+	Guaranteed float64 `json:"guaranteed"`
+	Borrowed   float64 `json:"borrowed"`
 }
 
 // Canary describes the canary of a policy. For a share of the keys, it decides instead of the
@@ -196,11 +204,19 @@ func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
 		class := p.class(name)
 		class.Allowed += calls.Allowed
 		class.Denied += calls.Denied
+		class.PerSec = addRate(class.PerSec, usage.Count(calls), usage.Count(before.Classes[name]), took)
 	}
 	if counts.Guaranteed+counts.Borrowed > 0 {
 		p.Pool = cmp.Or(p.Pool, &Pool{})
 		p.Pool.Guaranteed += counts.Guaranteed
 		p.Pool.Borrowed += counts.Borrowed
+		var sum *usage.Rate
+		if p.Pool.PerSec != nil {
+			sum = &usage.Rate{Allowed: p.Pool.PerSec.Guaranteed, Denied: p.Pool.PerSec.Borrowed}
+		}
+		if sum = addRate(sum, usage.Count{Allowed: counts.Guaranteed, Denied: counts.Borrowed}, usage.Count{Allowed: before.Guaranteed, Denied: before.Borrowed}, took); sum != nil {
+			p.Pool.PerSec = &Paid{Guaranteed: sum.Allowed, Borrowed: sum.Denied}
+		}
 	}
 	if counts.CanaryShare == 0 {
 		return
@@ -218,15 +234,22 @@ func (c *Calls) add(counts, before usage.Count, took time.Duration) {
 	c.Counted = true
 	c.Allowed += counts.Allowed
 	c.Denied += counts.Denied
+	c.PerSec = addRate(c.PerSec, counts, before, took)
+}
+
+// addRate returns sum with the rates of a node added: counts are its counts, and before those at the time
+// took ago. sum is nil if no node had a rate, and addRate returns sum if took is 0.
+func addRate(sum *usage.Rate, counts, before usage.Count, took time.Duration) *usage.Rate {
 	if took <= 0 {
-		return
+		return sum
 	}
 	if counts.Allowed < before.Allowed || counts.Denied < before.Denied { // the library was loaded again, and counts from 0
 		before = usage.Count{}
 	}
-	c.PerSec = cmp.Or(c.PerSec, &usage.Rate{})
-	c.PerSec.Allowed += float64(counts.Allowed-before.Allowed) / took.Seconds()
-	c.PerSec.Denied += float64(counts.Denied-before.Denied) / took.Seconds()
+	sum = cmp.Or(sum, &usage.Rate{})
+	sum.Allowed += float64(counts.Allowed-before.Allowed) / took.Seconds()
+	sum.Denied += float64(counts.Denied-before.Denied) / took.Seconds()
+	return sum
 }
 
 // readTexts returns the policies in the libraries' source code. It reads the source code of each

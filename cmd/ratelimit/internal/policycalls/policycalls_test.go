@@ -127,6 +127,36 @@ func TestReadLess(t *testing.T) {
 // The rate of a policy is the sum of what each node counted since its own last reply. A node that
 // is new, or that did not count before, adds nothing. A node whose library was loaded again counts
 // from 0.
+// The calls of each class, and those that the guarantee and the pool paid, have rates of their own.
+func TestRatesOfShares(t *testing.T) {
+	type counts = struct{ Allowed, Denied int64 }
+	reply := func(addr string, second int64, batch counts, guaranteed, borrowed int64) Node {
+		calls := map[string]client.PolicyCalls{
+			"api":    {Classes: map[string]struct{ Allowed, Denied int64 }{"batch": batch, "critical": {}}},
+			"tenant": {Guaranteed: guaranteed, Borrowed: borrowed},
+		}
+		return Node{Addr: addr, At: time.Unix(1_700_000_000+second, 0), Info: client.Info{Policies: []string{"api", "tenant"}, PolicyCalls: calls}}
+	}
+	var r Reader
+	r.sum([]Node{reply("a", 0, counts{10, 4}, 5, 0), reply("b", 0, counts{}, 0, 0)})
+	got := r.sum([]Node{reply("a", 2, counts{14, 10}, 9, 2), reply("b", 4, counts{4, 0}, 8, 4)}).Policies
+	counted := Calls{Counted: true, PerSec: &usage.Rate{}}
+	want := []Policy{
+		{Name: "api", Calls: counted, Classes: []Class{
+			{Name: "batch", Count: usage.Count{Allowed: 18, Denied: 10}, PerSec: &usage.Rate{Allowed: 3, Denied: 3}},
+			{Name: "critical", PerSec: &usage.Rate{}},
+		}},
+		{Name: "tenant", Calls: counted, Pool: &Pool{Guaranteed: 17, Borrowed: 6, PerSec: &Paid{Guaranteed: 4, Borrowed: 2}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	got = r.sum([]Node{reply("a", 3, counts{2, 0}, 3, 1)}).Policies // the library was loaded again
+	if batch, pool := got[0].Classes[0].PerSec, got[1].Pool.PerSec; *batch != (usage.Rate{Allowed: 2}) || *pool != (Paid{3, 1}) {
+		t.Errorf("%+v %+v", batch, pool)
+	}
+}
+
 func TestRates(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	reply := func(addr string, second int, calls map[string]client.PolicyCalls) Node {

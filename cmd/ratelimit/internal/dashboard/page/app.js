@@ -163,7 +163,7 @@ function showPolicies() {
   const list = state.policies || []
   fill($('policies'), list, p => {
     const all = p.allowed + p.denied
-    const kind = [p.canary_share_per_mille ? 'canary ' + p.canary_share_per_mille / 10 + '%' : '', p.shadow ? 'shadow' : p.canary_share_per_mille ? '' : 'enforced', p.track ? 'counts usage' : '']
+    const kind = p.part ? [p.part] : [p.canary_share_per_mille ? 'canary ' + p.canary_share_per_mille / 10 + '%' : '', p.shadow ? 'shadow' : p.canary_share_per_mille ? '' : 'enforced', p.track ? 'counts usage' : '']
     const would = p.shadow && p.denied ? 'would ' : '' // a shadow denied nothing
     return ['@' + p.name, p.limits.join(' · '), kind.filter(text => text).join(', ')].concat(p.counted
       ? [whole(p.allowed), would + whole(p.denied), all ? would + (100 * p.denied / all).toFixed(1) : '', perSecond(p.per_second.allowed), would + perSecond(p.per_second.denied)]
