@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
+	"github.com/ratelimit-functions/ratelimit/internal/penalty"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 )
 
 // Policy is a named limit, or a named list of limits for several keys, that is deployed with the
@@ -36,6 +39,19 @@ type Policy struct {
 	// share, as with BORROW in a call. Floor is the percentage of the pool that borrowers leave, 0 to 100.
 	Borrow bool
 	Floor  int
+
+	// Penalty says how programs that limit with the policy block the keys that it denies. The library
+	// tells it, and does not apply it. nil if there is none.
+	Penalty *Penalty
+}
+
+// Penalty is a block of a key for First, for twice as long the next time, and for at most Max. It is
+// forgotten Forget after the end of a block. All are whole milliseconds, up to 36500 days.
+type Penalty struct{ First, Max, Forget time.Duration }
+
+// String returns the penalty as in policies.yaml: "1m..1h, forget 1d".
+func (p Penalty) String() string {
+	return fmt.Sprintf("%s..%s, forget %s", span.Text(p.First), span.Text(p.Max), span.Text(p.Forget))
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -155,6 +171,9 @@ func (p Policy) Faults() []Fault {
 		wrong(-1, false, "policy %s has %d classes; give it at most %d, or any", cut(p.Name), len(p.Classes), MostClasses)
 	}
 	faults = append(faults, p.borrowFaults()...)
+	if text := p.penaltyFault(); text != "" {
+		wrong(-1, false, "policy %s has a penalty: %s", cut(p.Name), text)
+	}
 	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
 		if !policyName.MatchString(class) {
 			wrong(-1, false, "the class %q is not 1 to 64 of a-z 0-9 _ . -", cut(class))
@@ -163,6 +182,22 @@ func (p Policy) Faults() []Fault {
 		}
 	}
 	return faults
+}
+
+// penaltyFault returns why the policy cannot have its penalty, or "". A penalty blocks the key, for all of
+// its calls. So it must be clear which key is to blame, and no call may be denied for the sake of others.
+func (p Policy) penaltyFault() string {
+	switch {
+	case p.Penalty == nil:
+		return ""
+	case p.Borrow:
+		return "a guarantee and a pool take none, because the pool is not one caller's"
+	case len(p.Limits) > 1:
+		return fmt.Sprintf("a policy of %d limits takes none, because a block of each key could hit others; give the penalty to a policy of one limit", len(p.Limits))
+	case len(p.Classes) > 0:
+		return fmt.Sprintf("the %d classes of the policy share its keys, so a denial of one would block the others; leave the classes or the penalty out", len(p.Classes))
+	}
+	return penalty.Fault(p.Penalty.First, p.Penalty.Max, p.Penalty.Forget)
 }
 
 // borrowFaults returns the reasons why the policy cannot have a guarantee and a pool.
@@ -300,6 +335,9 @@ func clonePolicies(policies []Policy) []Policy {
 			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow, canary.Floor}
 		}
 		clone[i].Classes = maps.Clone(clone[i].Classes)
+		if penalty := clone[i].Penalty; penalty != nil {
+			clone[i].Penalty = new(*penalty)
+		}
 	}
 	return clone
 }
@@ -335,6 +373,9 @@ func (p Policy) appendLua(b []byte) []byte {
 	}
 	if p.Track {
 		b = append(b, ", track = true"...)
+	}
+	if t := p.Penalty; t != nil {
+		b = fmt.Appendf(b, ", penalty = { %d, %d, %d }", t.First.Milliseconds(), t.Max.Milliseconds(), t.Forget.Milliseconds())
 	}
 	if p.AnyClass {
 		b = append(b, ", classes = true"...)
@@ -415,6 +456,11 @@ func readPolicy(line string) (Policy, bool) {
 	}
 	rest, classes, _ := strings.Cut(rest, "classes = ")
 	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")
+	var ms [3]time.Duration
+	if _, penalty, found := strings.Cut(rest, "penalty = { "); found {
+		_, _ = fmt.Sscanf(penalty, "%d, %d, %d", &ms[0], &ms[1], &ms[2])
+		policy.Penalty = &Penalty{ms[0] * time.Millisecond, ms[1] * time.Millisecond, ms[2] * time.Millisecond}
+	}
 	policy.AnyClass = strings.HasPrefix(classes, "true")
 	for _, class := range strings.Split(classes, " [")[1:] {
 		name, percent := literals(class)
