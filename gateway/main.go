@@ -54,6 +54,7 @@ func command() *cobra.Command {
 				o.Redis = url
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			slog.SetDefault(o.Log) // package httplimit logs there
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
 				at := []any{"grpc", grpc, "http", http}

@@ -43,6 +43,7 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "0/m"}}},
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
+		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}},
 		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	g := newGateOn(t, "redis://"+server.Addr(), trusted...)
@@ -134,6 +135,24 @@ func TestAnswers(t *testing.T) {
 	g.wantMetric(t, `requests_total{decision="denied",name="@none",source="check"} 1`)
 	if n := strings.Count(g.log.String(), "level=DEBUG msg=denied policy="); n != 5 {
 		t.Errorf("%d denials in the log\n%s", n, g.log.String())
+	}
+}
+
+// TestPenalty checks that a policy with a penalty blocks the address that it denies, for longer each time.
+func TestPenalty(t *testing.T) {
+	g := newGate(t)
+	for _, minutes := range []int{1, 2, 4} {
+		for i := range 5 {
+			answer := g.ask("GET", "/check/login/address")
+			want, after := http.StatusOK, ""
+			if i >= 2 {
+				want, after = http.StatusTooManyRequests, fmt.Sprint(60*minutes)
+			}
+			if got := answer.Header().Get("Retry-After"); answer.Code != want || got != after {
+				t.Errorf("request %d before %d min: status %d, Retry-After %q; want %d, %q", i+1, minutes, answer.Code, got, want, after)
+			}
+		}
+		g.server.Advance(time.Duration(minutes) * time.Minute)
 	}
 }
 
