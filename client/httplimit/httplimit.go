@@ -46,7 +46,7 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 // WithPenalty blocks the key of a denied request: first for first, each next time for twice as long, and
 // for at most longest. A block is forgotten forget after its end. Requests during a block are denied, and
 // do not make it longer. Retry-After is the end of the block. See [client.Client.Penalize] for the
-// denials that are no offence. All times are from 1 ms to 36500 days.
+// denials that are no offence. All times are whole milliseconds, up to 36500 days.
 //
 // Without WithPenalty, a denial by a policy that has a penalty of its own gets that.
 //

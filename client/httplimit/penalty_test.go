@@ -111,9 +111,10 @@ func TestWrongPenalties(t *testing.T) {
 		limiter             client.Limiter
 		first, most, forget time.Duration
 	}{
-		"WithPenalty: a first block of 0s; give 1 ms to 36500 days":                                        {limiter, 0, time.Hour, time.Hour},
-		"WithPenalty: a longest block of -1s; give 1 ms to 36500 days":                                     {limiter, time.Hour, -time.Second, time.Hour},
-		"WithPenalty: a memory of 876000h0m1s; give 1 ms to 36500 days":                                    {limiter, time.Hour, time.Hour, 36500*24*time.Hour + time.Second},
+		"WithPenalty: a first block of 0s; give whole milliseconds, from 1 ms to 36500 days":               {limiter, 0, time.Hour, time.Hour},
+		"WithPenalty: a first block of 1.5ms; give whole milliseconds":                                     {limiter, 1500 * time.Microsecond, time.Hour, time.Hour},
+		"WithPenalty: a longest block of -1s; give whole milliseconds, from 1 ms to 36500 days":            {limiter, time.Hour, -time.Second, time.Hour},
+		"WithPenalty: a memory of 876000h0m1s; give whole milliseconds, from 1 ms to 36500 days":           {limiter, time.Hour, time.Hour, 36500*24*time.Hour + time.Second},
 		"WithPenalty: a first block of 1h, which is above the longest, 1m; give the shorter one first":     {limiter, time.Hour, time.Minute, time.Hour},
 		"WithPenalty: the limiter httplimit_test.closed has no Penalize, and wraps none that has; give it": {closed{}, time.Hour, time.Hour, time.Hour},
 	} {

@@ -17,8 +17,8 @@ func Fault(first, most, forget time.Duration) string {
 		what string
 		d    time.Duration
 	}{{"a first block", first}, {"a longest block", most}, {"a memory", forget}} {
-		if d.d < time.Millisecond || d.d > longest {
-			return fmt.Sprintf("%s of %v; give 1 ms to 36500 days", d.what, d.d)
+		if d.d < time.Millisecond || d.d > longest || d.d%time.Millisecond != 0 {
+			return fmt.Sprintf("%s of %v; give whole milliseconds, from 1 ms to 36500 days", d.what, d.d)
 		}
 	}
 	if first > most {
