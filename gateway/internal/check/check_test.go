@@ -156,6 +156,21 @@ func TestPenalty(t *testing.T) {
 	}
 }
 
+// TestPenaltyFails checks that a denial stays one if its block fails.
+func TestPenaltyFails(t *testing.T) {
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}},
+		Penalty: &functions.Penalty{First: time.Hour, Max: time.Hour, Forget: time.Hour}})))
+	library := strings.Replace(build.Text(), "'ratelimit_block'", "'ratelimit_block_lost'", 1)
+	server := embedded.Run(t, embedded.WithLibrary(library), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	g := newGateOn(t, "redis://"+server.Addr())
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
+		if answer := g.ask("GET", "/check/login/address"); answer.Code != want || want != http.StatusOK && answer.Header().Get("Retry-After") != "60" {
+			t.Errorf("status %d, Retry-After %q; want %d and 60", answer.Code, answer.Header().Get("Retry-After"), want)
+		}
+	}
+	g.wantMetric(t, `requests_total{decision="denied",name="@login",source="check"} 2`)
+}
+
 // TestIPv6 checks that the addresses of an IPv6 /64 count as one.
 func TestIPv6(t *testing.T) {
 	g := newGate(t, "192.0.2.0/24")

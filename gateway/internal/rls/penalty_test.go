@@ -1,11 +1,13 @@
 package rls_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -37,4 +39,17 @@ func TestPenalty(t *testing.T) {
 	b.expect(request(2, "policy=login ip=4"), "OK | OK login:2/unknown 0 60s")
 	asks.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	b.expect(asks, "OVER_LIMIT | OVER_LIMIT login:2/unknown 0 30s")
+}
+
+// If the block fails, the answer is the denial of the limit, and the error is logged.
+func TestPenaltyFails(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}},
+		Penalty: &functions.Penalty{First: time.Hour, Max: time.Hour, Forget: time.Hour}})))
+	library := strings.Replace(build.Text(), "'ratelimit_block'", "'ratelimit_block_lost'", 1)
+	server := embedded.Run(t, embedded.WithLibrary(library), embedded.WithTime(start))
+	b := connect(t, "redis://"+server.Addr(), "")
+	b.expect(request(0, "policy=login ip=1"), "OK | OK login:1/unknown 0 60s", "OVER_LIMIT | OVER_LIMIT login:1/unknown 0 60s")
+	if got := b.log.String(); !strings.Contains(got, "a denial got no penalty") || !strings.Contains(got, "name=@login") {
+		t.Errorf("log: %s", got)
+	}
 }
