@@ -46,7 +46,8 @@ func (c *Client) Block(ctx context.Context, b Block, keys ...string) error {
 	case grows && b.Extend:
 		return c.observers.refuse(ctx, "block", keys, nil, errors.New("BADARGS a block has Extend, and Max or Forget; give one of them"))
 	case grows:
-		return c.grow(ctx, keys, append(args, "GROW", wholeMilliseconds(b.Max), wholeMilliseconds(b.Forget)))
+		_, err := c.grow(ctx, b, keys)
+		return err
 	case b.Extend:
 		args = append(args, "EXTEND")
 	}
@@ -54,16 +55,16 @@ func (c *Client) Block(ctx context.Context, b Block, keys ...string) error {
 	return err
 }
 
-// grow blocks keys with GROW.
-func (c *Client) grow(ctx context.Context, keys []string, args []any) (err error) {
+// grow blocks keys with GROW, and returns how long the longest block lasts from now.
+func (c *Client) grow(ctx context.Context, b Block, keys []string) (longest time.Duration, err error) {
 	defer c.observers.report(ctx, "block", time.Now(), nil, nil, &err)
+	args := []any{wholeMilliseconds(b.For), "GROW", wholeMilliseconds(b.Max), wholeMilliseconds(b.Forget)}
 	want := fmt.Sprintf("a count from 0 to %d, then how long each key is blocked", len(keys))
-	_, err = ask(ctx, c.server, &call{verb: "block", keys: keys, args: args}, want, func(reply any) (int64, bool) {
+	return ask(ctx, c.server, &call{verb: "block", keys: keys, args: args}, want, func(reply any) (time.Duration, bool) {
 		n := make([]int64, 1+len(keys))
 		ok := parseIntegers(described(reply), n)
-		return n[0], ok && slices.Min(n) >= 0 && n[0] <= int64(len(keys))
+		return milliseconds(slices.Max(n[1:])), ok && slices.Min(n) >= 0 && n[0] <= int64(len(keys))
 	})
-	return err
 }
 
 // Unblock removes the blocks of keys, and forgets earlier blocks with Max. It returns how many of the

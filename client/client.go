@@ -19,6 +19,7 @@ type Client struct {
 	observers *observers
 	batches   *batches // nil if there are none
 	memory    *memory  // nil if denials are not remembered
+	penalties *penalties
 	server    *server
 	waits     *waits
 }

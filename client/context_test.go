@@ -106,8 +106,11 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 	once.OnceKey, once.OnceTTL, once.UsageKey = key+":once", time.Minute, key+":usage"
 	lease := c.Lease(key+":lease", limits.Concurrency(1, time.Minute), "id")
 	return map[string]func() error{
-		"Allow":           func() error { return second(c.Allow(ctx, key, perDay)) },
-		"AllowN":          func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
+		"Allow":  func() error { return second(c.Allow(ctx, key, perDay)) },
+		"AllowN": func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
+		"Penalize": func() error {
+			return second(c.Penalize(ctx, minuteToHour, req, client.Result{Source: "server", Index: 1}))
+		},
 		"Wait":            func() error { return c.Wait(ctx, client.For(key, perDay)) },
 		"TakeEstimate":    func() error { return second(c.TakeEstimate(ctx, req)) },
 		"Take":            func() error { return second(c.Take(ctx, req)) },

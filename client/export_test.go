@@ -114,7 +114,7 @@ func Learn(c *Client, limit Limit) {
 	parsed.mu.Lock()
 	parsed.get(l)
 	parsed.mu.Unlock()
-	parsed.refresh(l, c.server.rdb)
+	parsed.refresh(context.Background(), l, c.server.rdb)
 }
 
 // Knows reports whether c has the parsed form of a limit.

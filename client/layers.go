@@ -127,6 +127,7 @@ func (c *config) build(rdb redis.UniversalClient) *Client {
 		made.batches = newBatches(shared, parsed, made.memory.recall, made.takes, c.batchSize, c.batchTTL, c.tables.keys)
 		made.takes = made.batches
 	}
+	made.penalties = &penalties{common: shared, parsed: parsed, table: newTable[string, *penalized](c.tables.keys)}
 	made.takes = newFallbacks(shared, parsed, made.takes, c.fallback, c.log, c.tables.keys)
 	if c.observe.call != nil {
 		made.observers.next, made.takes = made.takes, made.observers
@@ -135,9 +136,15 @@ func (c *config) build(rdb redis.UniversalClient) *Client {
 	return made
 }
 
-// forget drops the remembered denials, turns and batches of keys, so that a change to the keys takes
+// forget drops the remembered denials, blocks, turns and batches of keys, so that a change to the keys takes
 // effect immediately. However, callers that are already waiting for a request still get its units.
 func (c *Client) forget(keys []string) {
+	c.forgetUnits(keys)
+	c.penalties.drop(keys)
+}
+
+// forgetUnits is forget, but the blocks of keys stay remembered.
+func (c *Client) forgetUnits(keys []string) {
 	c.memory.forget(keys)
 	c.batches.forget(keys)
 	c.waits.turns.drop(keys)

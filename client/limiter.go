@@ -22,7 +22,7 @@ import "context"
 //
 // If a layer has a method Unwrap() Limiter, the packages above use what the Limiter beneath can do
 // besides Take, as [net/http.ResponseController] does: WaitFunc gives back a turn with Refund, and
-// httplimit checks its limit with Check. A layer can have such a method itself. If there is none, a
+// httplimit checks its limit with Check and penalizes with Penalize. A layer can have such a method itself. If there is none, a
 // check finds no fault, and what must be given back or blocked returns an error. A layer that changes
 // requests, for example their keys, has these methods of its own, or no Unwrap: otherwise a refund
 // would go to the keys of the request as it was.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -89,6 +90,7 @@ type parsedKey struct {
 	algorithm string // empty if the library is too old to report algorithms
 	rates     []parsedRate
 	classes   map[string]int // percentages that classes keep free; nil if there are none
+	penalty   Block          // of the policy; the zero Block if there is none
 	canary    *parsedKey     // the key's limit in the canary of the policy; nil if there is none
 }
 
@@ -154,7 +156,7 @@ func (p *parsedLimits) learn(limits []Limit) {
 // age. p.mu must be held.
 func (p *parsedLimits) renew(entry *parsedLimit, age time.Duration, l limitOn, node redis.UniversalClient) {
 	if !entry.fetching && p.server.now().Sub(entry.checkedAt) >= age {
-		entry.fetching = p.server.lifetime.run(func() { p.refresh(l, node) })
+		entry.fetching = p.server.lifetime.run(func() { p.refresh(p.server.lifetime.ctx, l, node) })
 	}
 }
 
@@ -195,6 +197,27 @@ func (p *parsedLimits) batchable(ctx context.Context, a single, ttl time.Duratio
 	return listed || a.class == ""
 }
 
+// penalty returns the penalty of a policy, as the node of key has told it within refreshAfter, or the zero
+// Block. If the policy was not fetched for so long, penalty fetches it. While another call does, penalty
+// returns what was known before, if anything.
+func (p *parsedLimits) penalty(ctx context.Context, key string, policy Limit) Block {
+	l, node := p.on(ctx, key, policy)
+	p.mu.Lock()
+	entry := p.get(l)
+	stale := p.server.now().Sub(entry.checkedAt) >= refreshAfter && (!entry.fetching || entry.checkedAt.IsZero())
+	entry.fetching = entry.fetching || stale
+	p.mu.Unlock()
+	if stale {
+		p.refresh(ctx, l, node)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(entry.keys) != 1 {
+		return Block{}
+	}
+	return entry.keys[0].penalty
+}
+
 // on returns the limitOn for limit on the node of key, and a client of that node. Only a policy
 // needs its own entry per node, because it may be deployed on some nodes only.
 func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn, redis.UniversalClient) {
@@ -207,9 +230,9 @@ func (p *parsedLimits) on(ctx context.Context, key string, limit Limit) (limitOn
 
 // refresh fetches l from node and keeps it. If the node does not reply, the previous entry stays,
 // and a later call fetches it again.
-func (p *parsedLimits) refresh(l limitOn, node redis.UniversalClient) {
+func (p *parsedLimits) refresh(ctx context.Context, l limitOn, node redis.UniversalClient) {
 	began := p.server.now()
-	keys, err := p.fetch(p.server.lifetime.ctx, l.limit, node)
+	keys, err := p.fetch(ctx, l.limit, node)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	entry, ok := p.entries.Get(l)
@@ -268,6 +291,12 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 		}
 		for i := range keys {
 			keys[i].classes = named
+		}
+	}
+	var ms [3]int64
+	if parseIntegers(described(fields["penalty"]), ms[:]) && slices.Min(ms[:]) > 0 && slices.Max(ms[:]) <= mostCost {
+		for i := range keys {
+			keys[i].penalty = Block{For: milliseconds(ms[0]), Max: milliseconds(ms[1]), Forget: milliseconds(ms[2])}
 		}
 	}
 	canary, _ := parseKeys(fields["canary_limit"], fields["canary_algorithms"])

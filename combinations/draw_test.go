@@ -38,6 +38,7 @@ type step struct {
 	track    bool
 	extend   bool
 	grow     bool
+	penalty  bool   // of the middleware
 	once     string // request key
 	onceMS   int64
 	span     time.Duration // of a block, an override, or the function of Lease.Run

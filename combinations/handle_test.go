@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/lua_test/model"
 )
 
 // handle is a hold or a charge: calls that took units, and calls that gave some back.
@@ -94,11 +96,14 @@ func (s *scenario) hold(ctx context.Context, st *step, req client.Request) {
 // charge runs a handler behind httplimit, which charges more, or gives units back.
 func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 	id, ctx := s.call(ctx)
-	m, err := httplimit.New(s.limiters[st.client], "web", req.Limits[0], httplimit.Header("Key"),
-		httplimit.WithRequest(func(_ *http.Request, to *client.Request) error {
-			*to = req
-			return nil
-		}), httplimit.WithOnError(func(*http.Request, error) {}))
+	opts := []httplimit.Option{httplimit.WithRequest(func(_ *http.Request, to *client.Request) error {
+		*to = req
+		return nil
+	}), httplimit.WithOnError(func(*http.Request, error) {})}
+	if st.penalty {
+		opts = append(opts, httplimit.WithPenalty(st.span, 3*st.span, time.Minute))
+	}
+	m, err := httplimit.New(s.limiters[st.client], "web", req.Limits[0], httplimit.Header("Key"), opts...)
 	must(err)
 	served := false
 	handler := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -112,9 +117,38 @@ func (s *scenario) charge(ctx context.Context, st *step, req client.Request) {
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 	r.Header.Set("Key", "a")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
+	if st.penalty {
+		s.penalized(st, id, served)
+	}
 	s.counted(st, nil)
 	if a := s.account(id); !served && a.charged > 0 && a.delivered != nil && a.delivered.reply[0] == int64(1) {
 		s.broke("nobody is denied who was charged", "the handler was not called, and the server took %v", a.moved)
+	}
+}
+
+// penalized checks that the middleware blocks at most once, and only what a server has denied.
+func (s *scenario) penalized(st *step, id int64, served bool) {
+	s.mu.Lock()
+	denied, blocks := false, 0
+	for _, x := range s.ledger[id] {
+		switch {
+		case x.Verb == model.Block:
+			blocks++
+			if served || !denied {
+				s.mu.Unlock()
+				s.broke("only denials are penalized", "a block, and served %v, denied %v", served, denied)
+				s.mu.Lock()
+			}
+		case x.reason == "" && x.delivered && len(x.reply) > 0 && x.reply[0] == int64(0):
+			denied = true
+		}
+	}
+	s.mu.Unlock()
+	if blocks > 1 {
+		s.broke("a denial is one block", "%d blocks", blocks)
+	}
+	if blocks > 0 {
+		s.forget(st)
 	}
 }
 

@@ -67,6 +67,7 @@ var always = []feature{
 	{"TRACK", option, func(d *draw, s *step) { s.track = true }, []string{"take", "wait", "hold", "charge"}},
 	{"EXTEND", option, func(d *draw, s *step) { s.extend = true }, []string{"block"}},
 	{"GROW", option, func(d *draw, s *step) { s.grow = true }, []string{"block", "peek"}},
+	{"penalty", option, func(d *draw, s *step) { s.penalty, s.span = true, d.span(1, 20000) }, []string{"charge"}},
 	{"bad input", option, func(d *draw, s *step) { s.spoil(d) }, slices.Concat(decisions[:len(decisions)-1], onKeys, onLeases, []string{"usage"})},
 
 	{"gcra", limit, nil, nil},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
@@ -36,6 +37,10 @@ type Policy struct {
 	// share, as with BORROW in a call. Floor is the percentage of the pool that borrowers leave, 0 to 100.
 	Borrow bool
 	Floor  int
+
+	// Penalty says how programs that limit with the policy block the keys that it denies. The library
+	// tells it, and does not apply it. nil if there is none.
+	Penalty *Penalty
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -155,6 +160,9 @@ func (p Policy) Faults() []Fault {
 		wrong(-1, false, "policy %s has %d classes; give it at most %d, or any", cut(p.Name), len(p.Classes), MostClasses)
 	}
 	faults = append(faults, p.borrowFaults()...)
+	if text := p.penaltyFault(); text != "" {
+		wrong(-1, false, "policy %s has a penalty: %s", cut(p.Name), text)
+	}
 	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
 		if !policyName.MatchString(class) {
 			wrong(-1, false, "the class %q is not 1 to 64 of a-z 0-9 _ . -", cut(class))
@@ -300,6 +308,9 @@ func clonePolicies(policies []Policy) []Policy {
 			clone[i].Canary = &Canary{slices.Clone(canary.Limits), canary.Share, canary.Shadow, canary.Floor}
 		}
 		clone[i].Classes = maps.Clone(clone[i].Classes)
+		if penalty := clone[i].Penalty; penalty != nil {
+			clone[i].Penalty = new(*penalty)
+		}
 	}
 	return clone
 }
@@ -335,6 +346,9 @@ func (p Policy) appendLua(b []byte) []byte {
 	}
 	if p.Track {
 		b = append(b, ", track = true"...)
+	}
+	if t := p.Penalty; t != nil {
+		b = fmt.Appendf(b, ", penalty = { %d, %d, %d }", t.First.Milliseconds(), t.Max.Milliseconds(), t.Forget.Milliseconds())
 	}
 	if p.AnyClass {
 		b = append(b, ", classes = true"...)
@@ -415,6 +429,11 @@ func readPolicy(line string) (Policy, bool) {
 	}
 	rest, classes, _ := strings.Cut(rest, "classes = ")
 	policy.Shadow, policy.Track = strings.Contains(rest, "shadow"), strings.Contains(rest, "track")
+	var ms [3]time.Duration
+	if _, penalty, found := strings.Cut(rest, "penalty = { "); found {
+		_, _ = fmt.Sscanf(penalty, "%d, %d, %d", &ms[0], &ms[1], &ms[2])
+		policy.Penalty = &Penalty{ms[0] * time.Millisecond, ms[1] * time.Millisecond, ms[2] * time.Millisecond}
+	}
 	policy.AnyClass = strings.HasPrefix(classes, "true")
 	for _, class := range strings.Split(classes, " [")[1:] {
 		name, percent := literals(class)

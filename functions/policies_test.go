@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/internal/luastring"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -30,11 +31,13 @@ var mixed = []Policy{
 	{Name: "t", Limits: []PolicyLimit{{Limit: "100/m"}}, Canary: &Canary{Limits: []string{"60/m"}, Share: 50}},
 	{Name: "u", Limits: []PolicyLimit{{"a", "1/m"}, {"b", "2/m"}}, Shadow: true, Track: true, Canary: &Canary{Limits: []string{"3/m", "4/m, 5/h"}, Share: 1000}},
 	{Name: "v", Limits: []PolicyLimit{{Limit: "100/m"}}, Track: true, Canary: &Canary{Limits: []string{"60/m"}, Share: 1, Shadow: true}},
+	{Name: "w", Limits: []PolicyLimit{{Limit: "5/m"}}, Shadow: true, Track: true, AnyClass: true, Canary: &Canary{Limits: []string{"6/m"}, Share: 1},
+		Penalty: &Penalty{time.Minute, time.Hour, 24 * time.Hour}},
 }
 
 func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 	build := redistest.Must[Build](t)(New(WithPolicies(mixed...)))
-	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6]} // sorted by name
+	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6], mixed[7]} // sorted by name
 	got, err := ReadPolicies(build.Text())
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v (%v), want %+v", got, err, want)
@@ -44,6 +47,7 @@ func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 	}
 	build.Policies()[0].Limits[0].Limit = "1/d"
 	build.Policies()[4].Canary.Share, build.Policies()[5].Canary.Limits[0] = 1, "1/d"
+	build.Policies()[7].Penalty.First = time.Second
 	if !reflect.DeepEqual(build.Policies(), want) {
 		t.Error("a caller changed the build through what Policies returned")
 	}
@@ -61,7 +65,7 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	if all == BuildID() {
 		t.Error("policies left the build id as it was")
 	}
-	if again := id(WithPolicies(mixed[2], mixed[3], mixed[6]), WithPolicies(mixed[1], mixed[5], mixed[4], mixed[0])); again != all {
+	if again := id(WithPolicies(mixed[2], mixed[3], mixed[6], mixed[7]), WithPolicies(mixed[1], mixed[5], mixed[4], mixed[0])); again != all {
 		t.Error("another order of the same policies gave another build id")
 	}
 	if id(WithPolicies()) != BuildID() {
@@ -76,6 +80,8 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 51}},
 		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"61/m"}, Share: 50}},
 		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 50, Shadow: true}},
+		{Name: "api", Limits: one("", "100/m").Limits, Penalty: &Penalty{time.Minute, time.Hour, 24 * time.Hour}},
+		{Name: "api", Limits: one("", "100/m").Limits, Penalty: &Penalty{time.Minute, time.Hour, 25 * time.Hour}},
 	} {
 		got := id(WithPolicies(policy))
 		if seen[got] {

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '022d5871be4f'
+local BUILD_ID = 'bbb2eaa1aaa0'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3804,6 +3804,8 @@ redis.register_function{
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
       if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
+      local penalty = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]).penalty
+      if penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', penalty end
     end
     return reply
   end,

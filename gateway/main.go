@@ -68,6 +68,7 @@ func command() *cobra.Command {
 				o.Redis = url
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			slog.SetDefault(o.Log) // package httplimit logs there
 			list(o.Log, usual)
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			if check {

@@ -163,6 +163,9 @@ func policiesOf(code string) map[string]string {
 	list, _ := functions.ReadPolicies(code)
 	for _, p := range list {
 		text := limitsText(p, p.Shadow, p.Floor) + classesText(p)
+		if p.Penalty != nil {
+			text += fmt.Sprintf(" (penalty %v)", *p.Penalty)
+		}
 		if p.Track {
 			text += " (track)"
 		}

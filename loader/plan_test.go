@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -217,6 +218,28 @@ func TestPlanOfClassesAndGuarantees(t *testing.T) {
 		build := must[functions.Build](t)(functions.New(functions.WithPolicies(policy(tt.change))))
 		plan := must[loader.Report](t)(l.Plan(t.Context(), build, loader.Options{}))
 		if got := describeChanges(plan.Nodes[0].Changes); !strings.HasSuffix(got, tt.want) || strings.Count(got, "policy")+strings.Count(got, "canary") != 1 {
+			t.Errorf("%s\nwant\n%s", got, tt.want)
+		}
+		must[loader.Report](t)(l.Deploy(t.Context(), build, loader.Options{}))
+	}
+}
+
+// A plan shows the penalty of a policy, and a change of only that.
+func TestPlanOfPenalties(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := newLoader(t, at(t, addr))
+	for _, tt := range []struct {
+		penalty *functions.Penalty
+		want    string
+	}{
+		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}, "policy login added: >5/m (penalty 1m..1h, forget 1d)\n"},
+		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}, "policy login changed: 5/m (penalty 1m..1h, forget 1d)>5/m (penalty 1m..1h, forget 1h)\n"},
+		{nil, "policy login changed: 5/m (penalty 1m..1h, forget 1h)>5/m\n"},
+	} {
+		build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+			Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: tt.penalty})))
+		plan := must[loader.Report](t)(l.Plan(t.Context(), build, loader.Options{}))
+		if got := describeChanges(plan.Nodes[0].Changes); !strings.HasSuffix(got, tt.want) || strings.Count(got, "policy") != 1 {
 			t.Errorf("%s\nwant\n%s", got, tt.want)
 		}
 		must[loader.Report](t)(l.Deploy(t.Context(), build, loader.Options{}))

@@ -4,6 +4,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 )
 
 // TestInfoOfALimit checks that ratelimit_info, if called with a limit, returns the description of
@@ -74,5 +79,30 @@ func TestInfoOfALimit(t *testing.T) {
 		if got, err := server.Do("FCALL_RO", "ratelimit_info", "0", limit); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, %v\nwant %s", limit, got, err, want)
 		}
+	}
+}
+
+// TestInfoOfAPenalty checks that ratelimit_info tells the penalty of a policy, and that the library does
+// not apply it.
+func TestInfoOfAPenalty(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, AnyClass: true, Canary: &functions.Canary{Limits: []string{"2/m"}, Share: 1},
+			Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}},
+		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
+	)))
+	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))
+	for limit, want := range map[string]any{"@login": []any{int64(60000), int64(3600000), int64(86400000)}, "@none": nil, "1/m": nil} {
+		got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", limit)))["penalty"]
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", limit, got, want)
+		}
+	}
+	for _, want := range []int64{1, 0, 0} {
+		if got := must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "k", "@login")).([]any)[0]; got != want {
+			t.Errorf("allowed %v, want %d", got, want)
+		}
+	}
+	if got := must[any](t)(server.Do("FCALL_RO", "ratelimit_peek", "1", "k", "@login", "GROW")).([]any); !reflect.DeepEqual(got[len(got)-1], []any{[]any{int64(0), int64(0)}}) {
+		t.Errorf("after denials: %v, want nothing remembered", got)
 	}
 }

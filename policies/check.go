@@ -254,6 +254,8 @@ func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 		c.wrong.Wrong(at, "%s: track is for ratelimit_take, and concurrency for ratelimit_acquire; remove track", what)
 	case len(p.Costs) > 0:
 		c.wrong.Wrong(at, "%s: a lease has no cost; remove cost", what)
+	case p.Penalty != nil:
+		c.wrong.Wrong(at, "%s: a lease has no penalty; remove penalty and forget", what)
 	}
 }
 

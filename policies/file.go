@@ -5,11 +5,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 
+	"github.com/ratelimit-functions/ratelimit/internal/span"
 	"github.com/ratelimit-functions/ratelimit/internal/yamlfile"
 )
 
@@ -191,6 +193,8 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Pool        *yaml.Node `yaml:"pool"`
 		Floor       *yaml.Node `yaml:"floor"`
 		Tenants     *yaml.Node `yaml:"tenants"`
+		Penalty     *yaml.Node `yaml:"penalty"`
+		Forget      *yaml.Node `yaml:"forget"`
 	}
 	what := "policy " + policy.Name
 	before := len(s.Mistakes)
@@ -221,6 +225,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 	if f.Classes != nil {
 		s.classes(&policy, f.Classes)
 	}
+	s.penalty(&policy, f.Penalty, f.Forget, what)
 	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
@@ -249,6 +254,36 @@ func (s *source) classes(policy *Policy, n *yaml.Node) {
 		}
 		policy.Classes[e.Key.Value] = percent
 	}
+}
+
+// penalty decodes `penalty: 1m..1h` and `forget: 1d`, if a policy has them.
+func (s *source) penalty(policy *Policy, penalty, forget *yaml.Node, what string) {
+	switch {
+	case penalty == nil && forget == nil:
+		return
+	case forget == nil:
+		s.Wrong(penalty, "%s has a penalty without forget; write after how long a block is forgotten, as in forget: 1d", what)
+		return
+	case penalty == nil:
+		s.Wrong(forget, "%s has forget without a penalty; write the first and the longest block, as in penalty: 1m..1h", what)
+		return
+	}
+	first, longest, found := strings.Cut(penalty.Value, "..")
+	if penalty.Kind != yaml.ScalarNode || !found {
+		s.Wrong(penalty, "penalty is %s; write the first and the longest block, as in 1m..1h", yamlfile.Kind(penalty))
+		return
+	}
+	policy.Penalty = &functions.Penalty{First: s.length(penalty, "penalty", first), Max: s.length(penalty, "penalty", longest),
+		Forget: s.length(forget, "forget", s.Text(forget, "forget"))}
+}
+
+// length decodes a duration in the text of n.
+func (s *source) length(n *yaml.Node, what, text string) time.Duration {
+	d, err := span.Parse(text)
+	if err != nil {
+		s.Wrong(n, "%s: %v", what, err)
+	}
+	return d
 }
 
 // guarantee decodes a guarantee and a pool, if a policy or a canary has them. at is the mapping.

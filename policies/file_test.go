@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -47,6 +48,7 @@ policies:
     limits: [a: 1/m, b: 2/m]
   classed: {limit: 5/m, classes: {critical: 0, default: 20, shadow: 100}}
   any: {limit: 5/m, classes: any}
+  login: {limit: 5/m, shadow: true, classes: any, penalty: 1m30s..1h, forget: 1d12h}
   tenant: {guarantee: 80/s, pool: 1000/s, floor: 80, track: true, canary: {guarantee: 90/s, pool: 1000/s, share: 5%}}
   tenants: {guarantee: 80/s, pool: 1000/s, canary: {guarantee: 90/s, pool: 1000/s, floor: 20, share: 5%}}
 `)
@@ -61,6 +63,8 @@ policies:
 		{Name: "part.two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "1/m"}, {Key: "b", Limit: "2/m"}}, Canary: &functions.Canary{Limits: []string{"3/m", "10/m"}, Share: 1000, Shadow: true}},
 		{Name: "classed", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "shadow": 100}},
 		{Name: "any", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, AnyClass: true},
+		{Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Shadow: true, AnyClass: true,
+			Penalty: &functions.Penalty{First: 90 * time.Second, Max: time.Hour, Forget: 36 * time.Hour}},
 		{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Track: true, Borrow: true, Floor: 80,
 			Canary: &functions.Canary{Limits: []string{"90/s", "1000/s"}, Share: 50, Floor: 80}},
 		{Name: "tenants", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Borrow: true,

@@ -56,6 +56,19 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 	}
 }
 
+// WithPenalty blocks the key of a denied call: first for first, each next time for twice as long, and
+// for at most longest. A block is forgotten forget after its end. Calls during a block are denied, and do
+// not make it longer. The RetryInfo is the end of the block. See [client.Client.Penalize] for the
+// denials that are no offence. All times are whole milliseconds, up to 36500 days.
+//
+// Without WithPenalty, a denial by a policy that has a penalty of its own gets that.
+//
+// The key must be the caller's: its address or its API key. Whoever can name another's key, such as an
+// account at a login, could lock the other out.
+func WithPenalty(first, longest, forget time.Duration) Option {
+	return func(s *Interceptor) error { return s.requests.SetPenalty(first, longest, forget) }
+}
+
 // WithPerMessage also counts each message that a stream receives, except the first: the charge for
 // opening the stream includes it. A message over the limit does not reach the handler: RecvMsg
 // returns the error that ends the call. An OnceKey and the Charge of package charge apply only to the
@@ -199,7 +212,7 @@ func (s *Interceptor) admit(ctx context.Context, method string) (context.Context
 
 // take returns the decision, or the zero Result if there is none. A non-nil error ends the call.
 func (s *Interceptor) take(ctx context.Context, method string, req client.Request) (client.Result, error) {
-	result, err := adapter.Take(ctx, s.requests.Limiter, req) // charge callers that give up, too
+	result, err := s.requests.Take(ctx, req) // charge callers that give up, too
 	switch {
 	case err != nil:
 		s.onError(ctx, method, err)

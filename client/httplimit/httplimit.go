@@ -43,6 +43,19 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 	}
 }
 
+// WithPenalty blocks the key of a denied request: first for first, each next time for twice as long, and
+// for at most longest. A block is forgotten forget after its end. Requests during a block are denied, and
+// do not make it longer. Retry-After is the end of the block. See [client.Client.Penalize] for the
+// denials that are no offence. All times are whole milliseconds, up to 36500 days.
+//
+// Without WithPenalty, a denial by a policy that has a penalty of its own gets that.
+//
+// The key must be the caller's: its address or its API key. Whoever can name another's key, such as an
+// account at a login, could lock the other out.
+func WithPenalty(first, longest, forget time.Duration) Option {
+	return func(m *middleware) error { return m.SetPenalty(first, longest, forget) }
+}
+
 // WithDelay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
 // WithDelay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
@@ -176,7 +189,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	result, err := adapter.Take(ctx, m.Limiter, req) // a client that hangs up is charged, too
+	result, err := m.Take(ctx, req) // a client that hangs up is charged, too
 	switch {
 	case err != nil:
 		m.onError(r, err)

@@ -24,6 +24,9 @@ type Requests[C any] struct {
 	Key     func(C) (string, error)
 	Empty   error                          // the error for an empty key; nil if empty keys are valid
 	Change  func(C, *client.Request) error // nil: requests are not changed
+
+	penalty     client.Block // see SetPenalty; the zero Block for that of the policy
+	unpenalized throttle.Throttle
 }
 
 // Given returns an error if the limiter, the name or the limit is missing.

@@ -14,6 +14,8 @@
 --              "canary_limit", "canary_algorithms"
 --            With a policy that has classes also:
 --              "classes", { name, percentage, ... }
+--            With a policy that has a penalty also:
+--              "penalty", { first block, longest block, memory: in ms }
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -55,6 +57,8 @@ redis.register_function{
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
       if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
+      local penalty = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]).penalty
+      if penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', penalty end
     end
     return reply
   end,

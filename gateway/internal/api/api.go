@@ -116,6 +116,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	}
 	h.Metrics.Decided("api", name, answer.decision, began)
 	h.Metrics.Class("api", name, answer.class, answer.decision)
+	if answer.failed != nil {
+		h.logs.Do(func() {
+			h.Log.Error("a denial got no penalty", "source", "api", "name", name, "error", remedy.For(answer.failed))
+		})
+	}
 	if answer.decision == "denied" {
 		h.Log.Debug("denied", "source", "api", "name", name)
 	}

@@ -32,6 +32,7 @@ func newLimiter(t *testing.T) *client.Client {
 	t.Helper()
 	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true},
+		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"default": 25, "batch": 75}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
@@ -150,8 +151,26 @@ func TestReplies(t *testing.T) {
 		t.Errorf("without lease_id: %+v, %v", lease, err)
 	}
 	byGet, byPost := send(t, h, "GET", "info", "ignored"), send(t, h, "POST", "info", "")
-	if want := `"policies":["api","shared","tenant","trial"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
+	if want := `"policies":["api","login","shared","tenant","trial"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
 		t.Errorf("info: %s and %s, want %s", byGet.Body, byPost.Body, want)
+	}
+}
+
+// TestPenalty checks that a take with a policy that has a penalty blocks the key that it denies, and that peeks and
+// refunds do not.
+func TestPenalty(t *testing.T) {
+	h := newHandler(t, newLimiter(t))
+	for _, step := range []struct{ name, cost, want string }{
+		{"take", "5", `"allowed":true`},
+		{"peek", "1", `"retry_after_ms":12000`},
+		{"peek", "1", `"retry_after_ms":12000`},
+		{"take", "1", `"retry_after_ms":60000`},
+		{"refund", "1", `"retry_after_ms":60000`},
+		{"peek", "1", `"retry_after_ms":60000`},
+	} {
+		if got := send(t, h, "POST", step.name, `{"keys":["ip"],"limits":["@login"],"cost":`+step.cost+`}`); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), step.want) {
+			t.Errorf("%s: %d %s, want %s", step.name, got.Code, got.Body, step.want)
+		}
 	}
 }
 

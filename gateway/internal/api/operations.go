@@ -32,14 +32,15 @@ type answer struct {
 	class    string // the class that the call names
 	decision string // for the metrics
 	status   int    // 0 for 200
+	failed   error  // why a denial got no penalty; nil if it needed none
 }
 
 // operations maps the name of a library function, which is the last part of a path, to its
 // operation.
 var operations = map[string]operation{
-	"take":    decision((*client.Client).Take, takeRequest.request),
-	"peek":    decision((*client.Client).Peek, peekRequest.request),
-	"refund":  decision((*client.Client).Refund, refundRequest.request),
+	"take":    decision((*client.Client).Take, takeRequest.request, true),
+	"peek":    decision((*client.Client).Peek, peekRequest.request, false),
+	"refund":  decision((*client.Client).Refund, refundRequest.request, false),
 	"acquire": lease[acquireRequest]((*client.Lease).Acquire, leaseReply),
 	"renew":   lease[leaseRequest]((*client.Lease).Renew, leaseReply),
 	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
@@ -119,7 +120,7 @@ func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q)
 	}
 }
 
-func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
+func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error), penalty bool) operation {
 	return typed[Q, reply.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
 		req, err := request(q)
 		if err != nil {
@@ -129,6 +130,9 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		res, err := ask(limiter, ctx, req)
 		if err != nil {
 			return got, err
+		}
+		if penalty {
+			res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
 		}
 		got.reply, got.decision = decisionReply(req, res), decided(res)
 		return got, nil

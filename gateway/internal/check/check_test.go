@@ -46,6 +46,7 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "a", Limit: "3/m"}, {Key: "b", Limit: "3/m"}}},
 		functions.Policy{Name: "leases", Limits: []functions.PolicyLimit{{Limit: "concurrency 3 lease=30s"}}},
 		functions.Policy{Name: "tracked", Limits: []functions.PolicyLimit{{Limit: "3/m"}}, Track: true},
+		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}},
 		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"critical": 0, "default": 25, "batch": 75}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
@@ -140,6 +141,39 @@ func TestAnswers(t *testing.T) {
 	if n := strings.Count(g.log.String(), "level=DEBUG msg=denied policy="); n != 5 {
 		t.Errorf("%d denials in the log\n%s", n, g.log.String())
 	}
+}
+
+// TestPenalty checks that a policy with a penalty blocks the address that it denies, for longer each time.
+func TestPenalty(t *testing.T) {
+	g := newGate(t)
+	for _, minutes := range []int{1, 2, 4} {
+		for i := range 5 {
+			answer := g.ask("GET", "/check/login/address")
+			want, after := http.StatusOK, ""
+			if i >= 2 {
+				want, after = http.StatusTooManyRequests, fmt.Sprint(60*minutes)
+			}
+			if got := answer.Header().Get("Retry-After"); answer.Code != want || got != after {
+				t.Errorf("request %d before %d min: status %d, Retry-After %q; want %d, %q", i+1, minutes, answer.Code, got, want, after)
+			}
+		}
+		g.server.Advance(time.Duration(minutes) * time.Minute)
+	}
+}
+
+// TestPenaltyFails checks that a denial stays one if its block fails.
+func TestPenaltyFails(t *testing.T) {
+	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}},
+		Penalty: &functions.Penalty{First: time.Hour, Max: time.Hour, Forget: time.Hour}})))
+	library := strings.Replace(build.Text(), "'ratelimit_block'", "'ratelimit_block_lost'", 1)
+	server := embedded.Run(t, embedded.WithLibrary(library), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	g := newGateOn(t, "redis://"+server.Addr())
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
+		if answer := g.ask("GET", "/check/login/address"); answer.Code != want || want != http.StatusOK && answer.Header().Get("Retry-After") != "60" {
+			t.Errorf("status %d, Retry-After %q; want %d and 60", answer.Code, answer.Header().Get("Retry-After"), want)
+		}
+	}
+	g.wantMetric(t, `requests_total{decision="denied",name="@login",source="check"} 2`)
 }
 
 // TestIPv6 checks that the addresses of an IPv6 /64 count as one.

@@ -156,6 +156,7 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		q.result, q.decided = of(&result), true
 		if i < len(result.Each) {
 			q.result = result.Each[i]
+			q.result.Source, q.result.Index = result.Source, 1
 		}
 		if q.result.Allowed || result.Shadow == nil {
 			continue
@@ -213,8 +214,9 @@ func (q *question) got(result client.Result, err error) error {
 	return err
 }
 
+// of returns the decision on one descriptor.
 func of(r *client.Result) client.Result {
-	return client.Result{Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
+	return client.Result{Source: r.Source, Index: 1, Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter}
 }
 
 // headers returns the X-RateLimit fields for one of the statuses: one that is over its limit or, if

@@ -103,7 +103,9 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 	}
 	ctx, cancel := s.bounded(ctx, began)
 	defer cancel()
-	if err := s.decide(ctx, list); err != nil {
+	err = s.decide(ctx, list)
+	s.penalize(ctx, list)
+	if err != nil {
 		for i := range list {
 			if remedy.Code(err) == "NOPOLICY" && list[i].together && !list[i].decided {
 				list[i].label = unknown // not the name in the request, because a flood of requests could contain many names

@@ -198,7 +198,11 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 	rates := slices.ContainsFunc(fleet.Policies, func(p policycalls.Policy) bool { return p.PerSec != nil })
 	rows := [][]string{{"POLICY", "KIND", "ALLOWED", "DENIED", "DENIED %", "ALLOWED/S", "DENIED/S", "LIMIT"}}
 	for _, p := range fleet.Policies {
-		rows = append(rows, policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Shadow, p.Calls))
+		row := policyRow(p.Name, kind("", p.Shadow), p.Limits, p.Shadow, p.Calls)
+		if p.Penalty != "" {
+			row[7] += " (penalty " + p.Penalty + ")"
+		}
+		rows = append(rows, row)
 		if c := p.Canary; c != nil {
 			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Shadow, c.Calls))
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
@@ -200,6 +201,7 @@ func TestPoliciesShowShares(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/d"}}, Classes: map[string]int{"batch": 50, "critical": 0, "default": 20}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "2/d"}, {Key: "pool", Limit: "10/d"}}, Borrow: true, Floor: 50},
+		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}},
 	)))
 	srv := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(began))
 	for range 7 {
@@ -209,13 +211,14 @@ func TestPoliciesShowShares(t *testing.T) {
 	took(t, srv, 1, "@api", "k")
 	env := []string{redisURL(srv.Addr())}
 	run(t, env, "policies").want(t, exitFine, "ratelimit "+build.Version()+", build "+build.ID()+`, contract 1
-2 policies on 1 server; calls since each server loaded its library
+3 policies on 1 server; calls since each server loaded its library
 
 POLICY   KIND                 ALLOWED  DENIED  DENIED %  LIMIT
 @api     enforced                   6       2      25.0  10/d
 @api     class batch 50%            5       2      28.6  -
 @api     class critical 0%          0       0         -  -
 @api     class default 20%          1       0       0.0  -
+@login   enforced                   0       0         -  5/m (penalty 1m..1h, forget 1d)
 @tenant  enforced                   5       2      28.6  guarantee: 2/d · pool: 10/d
 @tenant  guaranteed                 2       -         -  -
 @tenant  borrowed, floor 50%        3       -         -  -
@@ -223,7 +226,7 @@ POLICY   KIND                 ALLOWED  DENIED  DENIED %  LIMIT
 	got := run(t, env, "policies", "--json")
 	for _, want := range []string{
 		`"classes":[{"name":"batch","percent":50,"allowed":5,"denied":2},{"name":"critical","percent":0,"allowed":0,"denied":0},{"name":"default","percent":20,"allowed":1,"denied":0}]`,
-		`"pool":{"floor":50,"guaranteed":2,"borrowed":3}`,
+		`"pool":{"floor":50,"guaranteed":2,"borrowed":3}`, `"penalty":"1m..1h, forget 1d"`,
 	} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("%s\nwant %s", got.stdout, want)

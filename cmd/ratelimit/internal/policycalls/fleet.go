@@ -42,6 +42,7 @@ type Policy struct {
 	Classes  []Class `json:"classes,omitempty"`   // sorted by name
 	AnyClass bool    `json:"any_class,omitempty"` // calls may name any class; false if the source code cannot be read
 	Pool     *Pool   `json:"pool,omitempty"`      // nil if the policy has no guarantee, or if that is not known
+	Penalty  string  `json:"penalty,omitempty"`   // such as "1m..1h, forget 1d"; "" if there is none, or if that is not known
 }
 
 // Class holds the calls of a class of a policy, with those that the canary decided.
@@ -113,6 +114,9 @@ func (p *Policy) describe(text functions.Policy) {
 	p.Limits, p.Shadow, p.Track, p.AnyClass = nil, text.Shadow, text.Track, text.AnyClass
 	for name, percent := range text.Classes {
 		p.class(name).Percent = &percent
+	}
+	if p.Penalty = ""; text.Penalty != nil {
+		p.Penalty = text.Penalty.String()
 	}
 	if text.Borrow {
 		p.Pool = cmp.Or(p.Pool, &Pool{})

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Penalize blocks the key that has denied req, as [Client.Block] does with b.Max and b.Forget. req is the
+// Request of a Take, and res its Result. Penalize returns res, with the wait for the end of the block if
+// that is longer. If b is the zero Block, the policy that has denied says how long the block is: Penalize
+// asks the server, and remembers the answer for a minute. If the policy has no penalty, or if a policy
+// of several keys is in req, it blocks nothing.
+//
+// Penalize blocks nothing if res is allowed, for example because only a shadow policy has denied, or if
+// no server has decided: Result.Source is not "server". It blocks nothing for a req with Class, Floor or
+// Borrow, which may be denied only for the sake of others. If a block has denied req, that block stays
+// as it is. To find this out, Penalize may make a call; it remembers up to 65,536 blocks that it has
+// seen, about 10 MB, so that it rarely does.
+//
+// If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
+// block as any other.
+func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result) (Result, error) {
+	if res.Allowed || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Class != "" || req.Floor != 0 || req.Borrow {
+		return res, nil
+	}
+	key := req.Keys[res.Index-1]
+	if b == (Block{}) && len(req.Limits) == len(req.Keys) && isPolicy(req.Limits[res.Index-1]) {
+		b = c.penalties.parsed.penalty(ctx, key, req.Limits[res.Index-1])
+	}
+	if b == (Block{}) {
+		return res, nil
+	}
+	if b.For <= 0 || b.Max == 0 || b.Forget == 0 || b.Extend {
+		return res, c.observers.refuse(ctx, "block", c.keys([]string{key}), nil, fmt.Errorf("BADARGS a penalty of %+v; give For, Max and Forget, without Extend", b))
+	}
+	// A block that denies its only key says the same as RetryAfter and ResetAfter, unless that is Never.
+	perhapsBlocked := len(req.Keys) > 1 || res.RetryAfter == Never || res.RetryAfter == res.ResetAfter
+	p, mine := c.penalties.begin(key, perhapsBlocked)
+	switch {
+	case p == nil:
+		return res, nil
+	case mine:
+		if err := c.penalize(ctx, b, key, p); err != nil {
+			return res, err
+		}
+	default:
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return res, nil
+		}
+	}
+	if left := countedDown(p.length, c.now().Sub(p.read)); res.RetryAfter != Never && left > res.RetryAfter {
+		res.Remaining, res.RetryAfter, res.ResetAfter = 0, left, max(left, res.ResetAfter)
+	}
+	return res, nil
+}
+
+// penalize makes the call for a block of key.
+func (c *Client) penalize(ctx context.Context, b Block, key string, p *penalized) error {
+	defer close(p.done)
+	defer c.forgetUnits([]string{key})
+	sent := c.now()
+	length, err := c.grow(ctx, b, c.keys([]string{key}))
+	if err == nil {
+		p.length, p.read, p.until = length, c.now(), sent.Add(length)
+	}
+	return err
+}
+
+// penalties remembers which keys are blocked, so that a denial by a block costs no call.
+type penalties struct {
+	*common
+	parsed *parsedLimits
+	table[string, *penalized]
+}
+
+// penalized is a call that blocks a key.
+type penalized struct {
+	done   chan struct{} // closed when the call has ended; only then, the other fields may be read
+	length time.Duration // how long the key was blocked when the reply was read; 0 if the call failed
+	read   time.Time
+	until  time.Time // the earliest time at which the block may end
+}
+
+// begin returns the call in progress that blocks key, or one that the caller has to make. It returns nil
+// if perhapsBlocked, and the block that a call has returned must still be in effect.
+func (p *penalties) begin(key string, perhapsBlocked bool) (of *penalized, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	blocked := func(of *penalized) (inProgress, inEffect bool) {
+		select {
+		case <-of.done:
+			return false, now.Before(of.until)
+		default:
+			return true, false
+		}
+	}
+	if of, ok := p.entries.Get(key); ok {
+		switch inProgress, inEffect := blocked(of); {
+		case inProgress:
+			return of, false
+		case inEffect && perhapsBlocked:
+			return nil, false
+		}
+	}
+	p.shrink(func(oldest *penalized) bool {
+		inProgress, inEffect := blocked(oldest)
+		return inProgress || inEffect
+	})
+	of = &penalized{done: make(chan struct{})}
+	p.entries.Add(key, of)
+	return of, true
+}

@@ -1,0 +1,288 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
+)
+
+var minuteToHour = client.Block{For: time.Minute, Max: 5 * time.Minute, Forget: time.Hour}
+
+// withPenalties returns a library with a policy that has a penalty, and others that have none.
+func withPenalties(t *testing.T) embedded.Option {
+	t.Helper()
+	one := []functions.PolicyLimit{{Limit: "1/m"}}
+	penalty := &functions.Penalty{First: time.Minute, Max: 5 * time.Minute, Forget: time.Hour}
+	return embedded.WithLibrary(must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "login", Limits: one, Penalty: penalty},
+		functions.Policy{Name: "shadow", Limits: one, Penalty: penalty, Shadow: true},
+		functions.Policy{Name: "none", Limits: one},
+	))).Text())
+}
+
+// knock takes with req, and penalizes a denial. It checks whether the call is allowed and, if not, the
+// wait in the Result.
+func knock(t *testing.T, c *client.Client, b client.Block, req client.Request, allowed bool, wait time.Duration) {
+	t.Helper()
+	res := must[client.Result](t)(c.Take(t.Context(), req))
+	res, err := c.Penalize(t.Context(), b, req, res)
+	if check(t, err); res.Allowed != allowed || !allowed && res.RetryAfter != wait {
+		t.Errorf("%v: allowed %v, retry after %v; want %v, %v", req.Keys, res.Allowed, res.RetryAfter, allowed, wait)
+	}
+}
+
+// A block grows from denial to denial, but not with knocks during the block, and an allowed call does
+// not end the memory.
+func TestPenaltyGrows(t *testing.T) {
+	for name, tt := range map[string]struct {
+		block client.Block
+		limit client.Limit
+	}{
+		"of the call":    {minuteToHour, "1/m"},
+		"of the policy":  {client.Block{}, "@login"},
+		"a fixed window": {minuteToHour, "fixed_window 1/m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+				req := client.For("ip", tt.limit)
+				blocks := 0
+				for _, minutes := range []time.Duration{1, 2, 4, 5, 5} {
+					wait := minutes * time.Minute
+					knock(t, c, tt.block, req, true, 0)
+					time.Sleep(30 * time.Second)
+					knock(t, c, tt.block, req, false, wait)
+					blocks++
+					time.Sleep(wait / 2)
+					for range 10 { // a remembered block costs no call
+						knock(t, c, tt.block, req, false, wait/2)
+					}
+					if got := v.seen("block"); got != blocks {
+						t.Errorf("%d blocks, want %d", got, blocks)
+					}
+					time.Sleep(wait / 2)
+				}
+				time.Sleep(time.Hour)
+				knock(t, c, tt.block, req, true, 0)
+				knock(t, c, tt.block, req, false, time.Minute)
+				const minutes = 17 + 3 // of blocks, and before them; the memory of a policy's penalty lasts a minute
+				if got := v.seen("info"); got > minutes || (got > 0) != (tt.block == client.Block{}) {
+					t.Errorf("%d calls for the policy in %d minutes", got, minutes)
+				}
+			}, withPenalties(t))
+		})
+	}
+}
+
+// Penalize sees that a block was lifted elsewhere, and asks the server if a reply does not tell what
+// has denied.
+func TestPenaltyAfterUnblock(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		other := v.client(t, client.WithPrefix("rl:"))
+		req := client.For("ip", "5/m")
+		knock(t, c, minuteToHour, client.For("ip", "5/m", 5), true, 0)
+		knock(t, c, minuteToHour, req, false, time.Minute)
+		knock(t, other, minuteToHour, req, false, time.Minute) // another process denies by the block
+		knock(t, other, minuteToHour, req, false, time.Minute)
+		if got := v.seen("block"); got != 2 {
+			t.Errorf("%d blocks, want one of each process", got)
+		}
+		must[int64](t)(other.Unblock(t.Context(), "ip"))
+		knock(t, c, minuteToHour, req, false, time.Minute)
+		must[int64](t)(c.Unblock(t.Context(), "ip"))
+		knock(t, c, minuteToHour, client.For("ip", "5/m", 6), false, client.Never)
+		if got := must[client.Result](t)(c.Peek(t.Context(), client.For("ip", "5/m", 0))).RetryAfter; got != time.Minute {
+			t.Errorf("blocked for %v, want 1m", got)
+		}
+	})
+}
+
+// Only the key that has denied is blocked.
+func TestPenaltyOfOneKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		req := client.Request{Keys: []string{"user", "ip", "tenant"}, Limits: []client.Limit{"9/m", "@login", "9/m"}}
+		knock(t, c, client.Block{}, req, true, 0)
+		knock(t, c, client.Block{}, req, false, time.Minute)
+		for key, want := range map[string]int64{"user": 8, "ip": 0, "tenant": 8} {
+			if got := left(t, c, key, "9/m"); got != want {
+				t.Errorf("%d are left of %s, want %d", got, key, want)
+			}
+		}
+		if got := must[client.Result](t)(c.Peek(t.Context(), client.Request{Keys: []string{"ip"}, Limits: []client.Limit{"1/m"}, Grow: true})).Grown[0].Length; got != time.Minute {
+			t.Errorf("a block of %v, want 1m", got)
+		}
+	}, withPenalties(t))
+}
+
+// A call for others' sake, a shadow policy, and a decision of this process are no offences.
+func TestNoPenalty(t *testing.T) {
+	floor, class, borrow := client.For("k", "1/m"), client.For("k", "1/m"), client.Request{Keys: []string{"k", "pool"}, Limits: []client.Limit{"1/m", "1/m"}, Borrow: true}
+	floor.Floor, class.Class = 20, "batch"
+	denied := client.Result{Source: "server", Index: 1, RetryAfter: time.Second, ResetAfter: time.Minute}
+	from := func(source string) client.Result {
+		res := denied
+		res.Source = source
+		return res
+	}
+	allowed := denied
+	allowed.Allowed = true
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		for name, tt := range map[string]struct {
+			block client.Block
+			req   client.Request
+			res   client.Result
+		}{
+			"floor":                     {minuteToHour, floor, denied},
+			"class":                     {minuteToHour, class, denied},
+			"borrow":                    {minuteToHour, borrow, denied},
+			"allowed":                   {minuteToHour, client.For("k", "1/m"), allowed},
+			"batch":                     {minuteToHour, client.For("k", "1/m"), from("batch")},
+			"memory":                    {minuteToHour, client.For("k", "1/m"), from("memory")},
+			"local":                     {minuteToHour, client.For("k", "1/m"), from("local")},
+			"fallback":                  {minuteToHour, client.For("k", "1/m"), from("fallback")},
+			"no decision":               {minuteToHour, client.For("k", "1/m"), client.Result{}},
+			"a limit, and no penalty":   {client.Block{}, client.For("k", "1/m"), denied},
+			"a policy without one":      {client.Block{}, client.For("k", "@none"), denied},
+			"a policy that is unknown":  {client.Block{}, client.For("k", "@unknown"), denied},
+			"a policy of too many keys": {client.Block{}, client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@login"}}, denied},
+		} {
+			if got, err := c.Penalize(t.Context(), tt.block, tt.req, tt.res); err != nil || got.RetryAfter != tt.res.RetryAfter || v.seen("block") != 0 {
+				t.Errorf("%s: %+v, %v, %d blocks", name, got, err, v.seen("block"))
+			}
+		}
+		for range 3 {
+			knock(t, c, client.Block{}, client.For("k", "@shadow"), true, 0)
+		}
+		if got := v.seen("block"); got != 0 {
+			t.Errorf("%d blocks for a shadow policy", got)
+		}
+	}, withPenalties(t))
+}
+
+// A block that fails, or whose outcome is unknown, leaves the denial as it is, is seen by observers, and is
+// tried again by the next denial.
+func TestPenaltyFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, after error
+		want          error
+	}{
+		"outcome unknown": {after: io.ErrUnexpectedEOF, want: client.ErrOutcomeUnknown},
+		"no permission":   {before: answered("NOPERM this user has no permissions"), want: client.ErrNoPermission},
+		"older library":   {before: answered(`RATELIMIT BADARGS "GROW": an option`), want: client.ErrNotDeployed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+				var seen []client.Observation
+				c := v.client(t, client.WithObserver(client.Observer{Call: func(_ context.Context, o client.Observation) { seen = append(seen, o) }}))
+				req := client.For("ip", "5/m", 5)
+				knock(t, c, minuteToHour, req, true, 0)
+				v.set(func() {
+					v.refuse = func(function string, n int) (before, after error) {
+						if function == "block" && n == 1 {
+							return tt.before, tt.after
+						}
+						return nil, nil
+					}
+				})
+				res := must[client.Result](t)(c.Take(t.Context(), req))
+				got, err := c.Penalize(t.Context(), minuteToHour, req, res)
+				if !errors.Is(err, tt.want) || got.Allowed || got.RetryAfter != time.Minute || got.ResetAfter != time.Minute {
+					t.Errorf("%+v, %v; want the denial, and %v", got, err, tt.want)
+				}
+				if last := seen[len(seen)-1]; last.Op != "block" || !errors.Is(last.Err, tt.want) {
+					t.Errorf("observed %+v", last)
+				}
+				knock(t, c, minuteToHour, req, false, time.Minute)
+				if got := v.seen("block"); got != 2 {
+					t.Errorf("%d blocks, want 2", got)
+				}
+			})
+		})
+	}
+}
+
+// Wrong penalties are refused, with the value, and block nothing.
+func TestWrongPenalty(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		req := client.For("ip", "1/m")
+		knock(t, c, minuteToHour, req, true, 0)
+		for want, b := range map[string]client.Block{
+			"BADARGS a penalty of {For:1m0s Extend:false Max:0s Forget:0s}; give For, Max and Forget, without Extend": {For: time.Minute},
+			"BADARGS a penalty of {For:0s Extend:false Max:1h0m0s Forget:1h0m0s}":                                     {Max: time.Hour, Forget: time.Hour},
+			"BADARGS a penalty of {For:1m0s Extend:true Max:1h0m0s Forget:1h0m0s}":                                    {For: time.Minute, Extend: true, Max: time.Hour, Forget: time.Hour},
+			`BADARGS "1000": the ms of the longest block (max_ms) are a whole number from 60000`:                      {For: time.Minute, Max: time.Second, Forget: time.Hour},
+		} {
+			res := must[client.Result](t)(c.Take(t.Context(), req))
+			got, err := c.Penalize(t.Context(), b, req, res)
+			if !errors.Is(err, client.ErrMisconfigured) || !strings.Contains(err.Error(), want) || got.Allowed || got.RetryAfter != res.RetryAfter {
+				t.Errorf("%+v: %+v, %v; want %s", b, got, err, want)
+			}
+		}
+		if got := must[client.Result](t)(c.Peek(t.Context(), client.Request{Keys: req.Keys, Limits: req.Limits, Grow: true})).Grown[0].Length; got != 0 {
+			t.Errorf("a block of %v", got)
+		}
+	})
+}
+
+// Denials at the same time, also those of one batch, are one block. Each of them returns its wait.
+func TestPenaltyOfACrowd(t *testing.T) {
+	for name, opts := range map[string][]client.Option{"alone": nil, "batches": {client.WithBatches(10, 10*time.Millisecond)}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+				c := v.client(t, opts...)
+				req := client.For("ip", "5/m")
+				must[client.Result](t)(c.Take(t.Context(), client.For("ip", "5/m", 5)))
+				v.set(func() { v.delay = time.Millisecond })
+				var crowd sync.WaitGroup
+				for range 50 {
+					crowd.Go(func() {
+						res, err := c.Take(t.Context(), req)
+						if err != nil || res.Allowed {
+							t.Errorf("%+v, %v", res, err)
+							return
+						}
+						res, err = c.Penalize(t.Context(), minuteToHour, req, res)
+						if err != nil || res.RetryAfter < 59*time.Second || res.RetryAfter > time.Minute {
+							t.Errorf("%+v, %v", res, err)
+						}
+					})
+				}
+				crowd.Wait()
+				synctest.Wait()
+				if got := v.seen("block"); got != 1 {
+					t.Errorf("%d blocks, want 1", got)
+				}
+			})
+		})
+	}
+}
+
+// A policy's penalty is that of the servers: a changed one applies within a minute.
+func TestPenaltyIsRedeployed(t *testing.T) {
+	library := func(first time.Duration) string {
+		build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+			Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/s"}}, Penalty: &functions.Penalty{First: first, Max: time.Hour, Forget: time.Millisecond}})))
+		return build.Text()
+	}
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		for _, first := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			v.run <- func() {
+				if _, err := v.server.Do("FUNCTION", "LOAD", "REPLACE", library(first)); err != nil {
+					t.Error(err)
+				}
+			}
+			<-v.ran
+			knock(t, c, client.Block{}, client.For("ip", "@login"), true, 0)
+			knock(t, c, client.Block{}, client.For("ip", "@login"), false, first)
+			time.Sleep(time.Minute)
+		}
+	})
+}
