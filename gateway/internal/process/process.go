@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	quotaapi "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -26,6 +27,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/rlqs"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
@@ -81,6 +83,7 @@ type Gateway struct {
 	limiter *client.Client
 	metrics *metrics.Metrics
 	service *rls.Server
+	quotas  *rlqs.Server
 	health  *health.Server
 	ready   atomic.Bool
 	open    atomic.Int64   // gRPC requests and streams in progress
@@ -110,6 +113,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 		return err
 	}
 	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, Begin: g.begin, End: g.end})
+	g.quotas = rlqs.New(rlqs.Options{Limiter: g.limiter, Metrics: metrics.NewQuotas(registry), Log: options.Log})
 	var watcher *envoyconfig.Watcher
 	if options.EnvoyConfig != "" {
 		watcher = envoyconfig.NewWatcher(options.EnvoyConfig, options.MergeDomains)
@@ -157,6 +161,7 @@ func (g *Gateway) serve(ctx context.Context, ports ports, watcher *envoyconfig.W
 	var background sync.WaitGroup
 	background.Go(func() { g.untilReady(ctx) })
 	background.Go(func() { g.follow(ctx, watcher) })
+	background.Go(func() { g.quotas.Run(ctx) })
 	<-ctx.Done()
 	background.Wait()
 	g.ready.Store(false)
@@ -200,6 +205,7 @@ func (g *Gateway) setReady(ready bool) {
 	g.ready.Store(ready)
 	g.health.SetServingStatus("", state)
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
+	g.health.SetServingStatus(quotaapi.RateLimitQuotaService_ServiceDesc.ServiceName, state)
 }
 
 // untilReady checks the servers until they are ready or ctx is done. The gateway stays ready during
@@ -270,6 +276,7 @@ func (g *Gateway) reload(watcher *envoyconfig.Watcher) error {
 		return err
 	}
 	g.service.Use(config)
+	g.quotas.Use(config)
 	g.rules.Store(config)
 	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info("files loaded", "folder", g.options.EnvoyConfig, "rules", config.Rules())

@@ -3,7 +3,6 @@ package rls
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -35,9 +34,6 @@ type question struct {
 	current rls.RateLimitResponse_RateLimit
 	reset   durationpb.Duration
 }
-
-// policyEntry is the key of the entry that names a policy.
-const policyEntry = "policy"
 
 // questions returns a question for each descriptor. A descriptor without a limit gets no decision.
 func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
@@ -136,14 +132,11 @@ func (q *question) rule(rule *envoyconfig.Rule) {
 
 // policy takes the limit from the entry that names a policy. The other entries form the key.
 func (q *question) policy(descriptor *entries.RateLimitDescriptor) {
-	all := descriptor.GetEntries()
-	at := slices.IndexFunc(all, func(e *entries.RateLimitDescriptor_Entry) bool { return e.Key == policyEntry })
-	if at < 0 || all[at].Value == "" {
+	name, key := envoyconfig.Policy(descriptor.GetEntries())
+	if name == "" {
 		return
 	}
-	name := all[at].Value
-	q.label, q.limit, q.together = "@"+name, client.Limit("@"+name), true
-	q.key = envoyconfig.Key(name, slices.Delete(slices.Clone(all), at, at+1), nil)
+	q.label, q.limit, q.key, q.together = "@"+name, client.Limit("@"+name), key, true
 	q.current.Name = name
 }
 
