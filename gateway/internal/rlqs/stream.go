@@ -30,7 +30,7 @@ type stream struct {
 // needs the codec of package rls.
 func Register(registrar grpc.ServiceRegistrar, s *Server) {
 	desc := quota.RateLimitQuotaService_ServiceDesc
-	desc.HandlerType = nil
+	desc.HandlerType = (*any)(nil)
 	desc.Streams = []grpc.StreamDesc{{StreamName: "StreamRateLimitQuotas", Handler: serve, ServerStreams: true, ClientStreams: true}}
 	registrar.RegisterService(&desc, s)
 }
