@@ -43,7 +43,9 @@ func (b *bucket) assign(ctx context.Context) (ended int) {
 func (b *bucket) dueNow() (list []*portion) {
 	now := b.server.Now()
 	for _, sh := range b.shares {
-		if sh.due || b.ticked && sh.idle == 0 && now.Sub(sh.reported) <= interval+late && !sh.stream.waits(sh) {
+		// Units that an Envoy has just got would be lost until its next report, so it waits for the next tick.
+		ticked := b.ticked && sh.idle == 0 && now.Sub(sh.reported) <= interval+late && now.Sub(sh.assigned) >= b.period/2
+		if sh.due || ticked && !sh.stream.waits(sh) {
 			list = append(list, &portion{share: sh, fresh: sh.due})
 		}
 		sh.due = false
@@ -111,7 +113,7 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 			ended++
 			p.stream.send(p.share, action{kind: abandon, at: now})
 		case p.got > 0:
-			p.open, p.share.got = p.open+p.got, true
+			p.open, p.assigned = p.open+p.got, now
 			p.stream.send(p.share, action{kind: tokens, units: p.got, at: now})
 		case p.fresh:
 			p.stream.send(p.share, action{kind: denyAll, at: now})
@@ -144,10 +146,10 @@ func (b *bucket) want(sh *share) int64 {
 	need += plenty/8*(part+1/float64(n)) + sh.carry
 	units := int64(need)
 	sh.carry = need - float64(units)
-	if units == 0 && b.remaining > 0 && (!sh.got || b.remaining >= min(n, b.capacity/2)) {
+	if units == 0 && b.remaining > 0 && (sh.assigned.IsZero() || b.remaining >= min(n, b.capacity/2)) {
 		units = 1
 	}
-	if !sh.got { // perhaps the Envoy was on another stream, and still has the units of that
+	if sh.assigned.IsZero() { // perhaps the Envoy was on another stream, and still has the units of that
 		units = max(min(units, 1), units-b.orphaned(b.server.Now()))
 	}
 	return units
@@ -205,7 +207,9 @@ func (b *bucket) learn(result *client.Result, taken, missing int64) {
 	if missing > taken && before >= b.capacity { // units that nobody took were lost
 		b.period /= 2
 	}
-	b.period = min(max(b.period, quick), interval)
+	if b.period = max(b.period, quick); b.period > interval*4/5 { // reports come as often, and ticks would replace their units
+		b.period = interval
+	}
 	if b.period < interval && !b.ticking {
 		b.next = b.server.Now().Add(b.period)
 		b.ticks(true)

@@ -59,7 +59,7 @@ type share struct {
 	due      bool    // has reported, and must get an assignment
 	idle     int     // reports without a request since the last request
 	reported time.Time
-	got      bool        // had an assignment of units
+	assigned time.Time   // of the last assignment with units
 	gone     atomic.Bool // no longer in bucket.shares
 
 	action action // of the next message; belongs to stream.mu
