@@ -77,7 +77,7 @@ func (b *bucket) ask(ctx context.Context) error {
 func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended int, err error) {
 	var want, rest int64
 	for _, p := range list {
-		p.want = b.want(p.share)
+		p.want = b.want(p)
 		want += p.want
 		if p.fresh {
 			rest += p.open
@@ -125,7 +125,7 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 // want returns how many units an Envoy should have for the next period: what it needs, but at most its
 // part of what is there and will be. If the server has plenty, each Envoy also gets a part of that, for
 // requests that come all at once.
-func (b *bucket) want(sh *share) int64 {
+func (b *bucket) want(sh *portion) int64 {
 	if sh.idle >= 2 {
 		return 0
 	}
@@ -146,7 +146,7 @@ func (b *bucket) want(sh *share) int64 {
 	need += plenty/8*(part+1/float64(n)) + sh.carry
 	units := int64(need)
 	sh.carry = need - float64(units)
-	if units == 0 && b.remaining > 0 && (sh.assigned.IsZero() || b.remaining >= min(n, b.capacity/2)) {
+	if units == 0 && sh.fresh && b.remaining > 0 && (sh.assigned.IsZero() || b.remaining >= min(n, b.capacity/2)) {
 		units = 1
 	}
 	if sh.assigned.IsZero() { // perhaps the Envoy was on another stream, and still has the units of that

@@ -110,7 +110,7 @@ func (st *stream) report(id bucketID, allowed, denied uint64) {
 		st.refused("too many", 1)
 		return
 	}
-	st.shares[key] = sh
+	st.shares[sh.bucket.text] = sh
 	sh.bucket.report(sh, allowed, denied, now)
 }
 
