@@ -61,8 +61,8 @@ const (
 	workers  = 32                     // number of calls to Redis at the same time
 )
 
-// Bounds on what Envoys can make the gateway store. A bucket of an Envoy takes about 600 bytes, and a
-// bucket that several Envoys share about 250 bytes for each further one.
+// Bounds on what Envoys can make the gateway store. A bucket takes about 1 KB with a short ID, and 270
+// bytes for each further Envoy, so the most take about 350 MB.
 const (
 	mostBuckets   = 100_000   // in the process
 	mostShares    = 1_000_000 // buckets of all streams in the process
