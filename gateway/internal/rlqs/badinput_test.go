@@ -60,6 +60,22 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestTooMany checks that a bucket beyond the bound gets no assignment, and others still do.
+func TestTooMany(t *testing.T) {
+	w := newWorld(t, 1, "", policy("api", "100/d"))
+	e := w.connect(0)
+	e.request(1, api)
+	w.servers[0].shares += mostShares - 1
+	e.request(2, map[string]string{"policy": "api", "user": "43"})
+	e.request(1, api)
+	if n := w.total(api); n != 1 || w.total(map[string]string{"policy": "api", "user": "43"}) != 0 {
+		t.Errorf("%d requests of the first bucket passed, want 1", n)
+	}
+	if w.metric("refused_total", "bucket") != 1 || !strings.Contains(w.log.String(), "too many") {
+		t.Errorf("the log is %s", w.log)
+	}
+}
+
 // TestDecode reads messages whose parts are broken.
 func TestDecode(t *testing.T) {
 	id := func(value string) string { // a usage with this ID

@@ -72,7 +72,7 @@ func newWorld(t *testing.T, gateways int, config string, policies ...functions.P
 	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
 	w := &world{t: t, now: start, random: rand.New(rand.NewPCG(1, 2)), passed: map[string][]int64{}, log: &redistest.Output{}, registry: prometheus.NewRegistry()}
 	w.redis = embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(start))
-	limiter := redistest.Must[*client.Client](t)(client.Open("redis://" + w.redis.Addr()))
+	limiter := redistest.Must[*client.Client](t)(client.Open("redis://"+w.redis.Addr(), client.WithTimeout(time.Minute)))
 	t.Cleanup(func() { _ = limiter.Close() })
 	w.limiter = &faulty{Client: limiter}
 	counts := metrics.NewQuotas(w.registry)
