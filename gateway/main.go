@@ -85,7 +85,7 @@ func command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Redis, "redis", "redis://127.0.0.1:6379", "URL of the servers; rediss, redis+cluster and redis-sentinel too; REDIS_URL if absent")
-	flags.StringVar(&o.GRPC, "grpc", "127.0.0.1:8081", "address for Envoy's rate limit service; unix:/path for a socket")
+	flags.StringVar(&o.GRPC, "grpc", "127.0.0.1:8081", "address for Envoy's rate limit service and quota service; unix:/path for a socket")
 	flags.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "address for forward auth, the plain API, health and metrics; unix:/path for a socket")
 	flags.StringVar(&o.Admin, "admin", "", "address for block, override, reset and so on, such as 127.0.0.1:8082; other machines need a token")
 	flags.StringVar(&o.AdminTokenFile, "admin-token-file", "", "file with the token for --admin; RATELIMIT_ADMIN_TOKEN if absent")

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	quotaapi "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -28,6 +29,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/rlqs"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
@@ -89,6 +91,7 @@ type Gateway struct {
 	holds   *holds.Holds
 	metrics *metrics.Metrics
 	service *rls.Server
+	quotas  *rlqs.Server
 	health  *health.Server
 	ready   atomic.Bool
 	open    atomic.Int64   // gRPC requests and streams in progress
@@ -119,6 +122,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 		return err
 	}
 	g.service = rls.New(rls.Options{Limiter: g.limiter, Metrics: g.metrics, Log: options.Log, Timeout: options.Timeout, Margin: margin, Headers: options.Headers, AllOrNone: options.AllOrNone, NeedsConfig: options.needsXDS(), Holds: g.holds, Begin: g.begin, End: g.end})
+	g.quotas = rlqs.New(rlqs.Options{Limiter: g.limiter, Metrics: metrics.NewQuotas(registry), Log: options.Log, NeedsConfig: options.needsXDS()})
 	follow, err := g.source(registry)
 	if err != nil {
 		return err
@@ -168,6 +172,7 @@ func (g *Gateway) serve(ctx context.Context, ports ports, follow func(context.Co
 	ready := make(chan bool)
 	background.Go(func() { g.untilReady(ctx); close(ready) })
 	background.Go(func() { follow(ctx) })
+	background.Go(func() { g.quotas.Run(ctx) })
 	var sweeps sync.WaitGroup // if Redis hangs, a sweep takes longer than the ports should stay open
 	sweeps.Go(func() { <-ready; g.holds.Run(ctx) })
 	defer sweeps.Wait()
@@ -215,6 +220,7 @@ func (g *Gateway) setReady(ready bool) {
 	g.health.SetServingStatus("", state)
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
 	g.health.SetServingStatus(kuadrant.RateLimitService_ServiceDesc.ServiceName, state)
+	g.health.SetServingStatus(quotaapi.RateLimitQuotaService_ServiceDesc.ServiceName, state)
 }
 
 // untilReady checks the servers until they are ready or ctx is done. The gateway stays ready during

@@ -123,6 +123,7 @@ func (g *Gateway) use(config *envoyconfig.Config, err error, said string, attrib
 		return err
 	}
 	g.service.Use(config)
+	g.quotas.Use(config)
 	g.rules.Store(config)
 	debug.FreeOSMemory() // parsing large files takes ten times as much memory as the parsed rules
 	g.options.Log.Info(said, append(attributes, "rules", config.Rules())...)

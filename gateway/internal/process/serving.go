@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	quotaapi "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/rlqs"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rls"
 )
 
@@ -75,6 +77,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	g.grpc = grpc.NewServer(options...)
 	rls.Register(g.grpc, g.service)
 	rls.RegisterKuadrant(g.grpc, g.service)
+	rlqs.Register(g.grpc, g.quotas)
 	healthapi.RegisterHealthServer(g.grpc, g.health)
 	if g.options.Reflection {
 		reflection.Register(g.grpc)
@@ -84,12 +87,12 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 
 // admit is called with the header of each gRPC request, before a goroutine serves the request. It
 // limits the time of requests that have no limit of their own, and refuses requests if too many are
-// in progress. Health and reflection streams last until their connection ends. The handler of the
+// in progress. Streams for quotas, health and reflection last until their connection ends. The handler of the
 // rate limit service calls g.begin and g.end itself, which takes less time than here.
 func (g *Gateway) admit(ctx context.Context, request *tap.Info) (context.Context, error) {
 	method := request.FullMethodName
 	end := context.CancelFunc(func() {})
-	if most := 2*clientTime + g.options.Timeout; method != healthapi.Health_Watch_FullMethodName && !strings.HasPrefix(method, "/grpc.reflection.") {
+	if most := 2*clientTime + g.options.Timeout; method != quotaapi.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName && method != healthapi.Health_Watch_FullMethodName && !strings.HasPrefix(method, "/grpc.reflection.") {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > most {
 			ctx, end = context.WithTimeout(ctx, most)
 		}
@@ -138,7 +141,7 @@ func (g *Gateway) tooMany() error {
 // end undoes begin.
 func (g *Gateway) end() { g.open.Add(-1) }
 
-// stream serves a gRPC stream, for health or reflection, until the context g.streams is done.
+// stream serves a gRPC stream, for quotas, health or reflection, until the context g.streams is done.
 func (g *Gateway) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	quotaapi "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
@@ -27,6 +28,21 @@ func TestAdmit(t *testing.T) {
 			if want != codes.OK && g.open.Load() != open {
 				t.Errorf("%s: %d are in progress, and %d were", method, g.open.Load(), open)
 			}
+		}
+	}
+}
+
+// TestQuotaStreamsLast checks that a stream for quotas has no deadline, because it lasts as long as its
+// Envoy.
+func TestQuotaStreamsLast(t *testing.T) {
+	g := &Gateway{options: Options{Connections: 1, Log: slog.New(slog.DiscardHandler)}, metrics: metrics.New(prometheus.NewRegistry())}
+	for method, want := range map[string]bool{quotaapi.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName: false, healthapi.Health_Check_FullMethodName: true} {
+		ctx, err := g.admit(t.Context(), &tap.Info{FullMethodName: method})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, limited := ctx.Deadline(); limited != want {
+			t.Errorf("%s has a deadline: %v, want %v", method, limited, want)
 		}
 	}
 }

@@ -205,6 +205,11 @@ func answer[A any](ctx context.Context, s *Server, request *rls.RateLimitRequest
 	began := time.Now()
 	defer s.Metrics.Took(source, began)
 	list, err := s.read(request)
+	for i := range list {
+		if q := &list[i]; q.class != "" || q.pool != "" { // a reservation keeps neither
+			err = badDescriptor(i, "it has the entry class or pool, which this service does not take; leave it out, or call Envoy's service")
+		}
+	}
 	if err != nil {
 		return nil, s.failed(ctx, request.Domain, nil, err)
 	}

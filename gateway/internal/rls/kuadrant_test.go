@@ -166,6 +166,10 @@ func TestPolicyInAReservation(t *testing.T) {
 	if err != nil || full.Code != api.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("%v, %v", full, err)
 	}
+	_, err = b.client.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "llms", Descriptors: descriptors("policy=llm user=a class=batch"), Amount: 1})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptor 1: it has the entry class or pool") {
+		t.Errorf("%v", err)
+	}
 	b.wantMetric(`requests_total{decision="allowed",name="@llm",source="grpc"} 2`)
 	b.wantMetric(`requests_total{decision="denied",name="@llm",source="grpc"} 1`)
 }

@@ -3,7 +3,6 @@ package rls
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -38,13 +37,6 @@ type question struct {
 	current rls.RateLimitResponse_RateLimit
 	reset   durationpb.Duration
 }
-
-// Entries with a meaning of their own. The last two have it only beside policyEntry.
-const (
-	policyEntry = "policy" // the policy
-	classEntry  = "class"  // the class of the request under the policy
-	poolEntry   = "pool"   // the pool of a policy with a guarantee and a pool
-)
 
 // questions returns a question for each descriptor. A descriptor without a limit gets no decision.
 func (s *Server) questions(request *rls.RateLimitRequest) ([]question, error) {
@@ -146,40 +138,20 @@ func (q *question) rule(rule *envoyconfig.Rule) {
 // policy takes the limit, the class and the pool from the entries that name them. The other entries
 // form the key. Descriptor i without a policy has no limit.
 func (q *question) policy(i int, descriptor *entries.RateLimitDescriptor) error {
-	all := descriptor.GetEntries()
-	at := slices.IndexFunc(all, func(e *entries.RateLimitDescriptor_Entry) bool { return e.Key == policyEntry })
-	if at < 0 || all[at].Value == "" {
-		return nil
-	}
-	name, pool := all[at].Value, ""
-	rest := slices.Delete(slices.Clone(all), at, at+1)
-	for at, e := range slices.Backward(rest) {
-		into := &q.class
-		switch e.Key {
-		case poolEntry:
-			into = &pool
-		case classEntry:
-		default:
-			continue
-		}
-		if *into != "" || e.Value == "" {
-			return badDescriptor(i, "the entry %s is repeated or empty; give it once, or leave it out", e.Key)
-		}
-		*into, rest = e.Value, slices.Delete(rest, at, at+1)
-	}
-	q.label, q.limit, q.together = "@"+name, client.Limit("@"+name), pool == ""
-	q.key = envoyconfig.Key(name, rest, nil)
-	q.current.Name = name
-	if pool == "" {
-		return nil
-	}
+	named, err := envoyconfig.Policy(descriptor.GetEntries())
 	switch {
-	case len(rest) == 0:
-		return badDescriptor(i, "no entry says whose guarantee it is; add one beside policy and pool, such as tenant")
-	case q.back:
+	case err != nil:
+		return badDescriptor(i, "%v", err)
+	case named.Policy == "":
+		return nil
+	case named.Pool != "" && q.back:
 		return badDescriptor(i, "is_negative_hits beside the entry pool; the gateway does not know whether the guarantee or the pool paid")
 	}
-	q.key, q.pool = keytext.Pooled(q.key, pool)
+	q.label, q.limit, q.class, q.together = "@"+named.Policy, client.Limit("@"+named.Policy), named.Class, named.Pool == ""
+	q.key, q.current.Name = named.Key, named.Policy
+	if named.Pool != "" {
+		q.key, q.pool = keytext.Pooled(q.key, named.Pool)
+	}
 	return nil
 }
 

@@ -49,6 +49,9 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if own, ok := v.(interface{ Decode([]byte) error }); ok { // a message of package rlqs
+		return own.Decode(data.Materialize())
+	}
 	err := c.CodecV2.Unmarshal(data, v)
 	if err == nil {
 		return nil
