@@ -45,7 +45,7 @@ func (f *File) Findings() (Findings, error) {
 	}
 	defer func() { _ = server.Close() }()
 	var found Findings
-	bursts := map[string]burst{}
+	bursts := map[string][]burst{}
 	for rest := f.Policies; len(rest) > 0; { // one file at a time, because the positions of problems belong to a file
 		name := cmp.Or(rest[0].file, f.Name)
 		c := checker{server: server, wrong: *newSource(name), doubtful: *newSource(name), notes: *newSource(name), bursts: bursts}
@@ -93,7 +93,7 @@ type checker struct {
 	server                 *embedded.Server
 	wrong, doubtful, notes source
 	failed                 error
-	bursts                 map[string]burst // the first limit of each algorithm with the same rates
+	bursts                 map[string][]burst // limits of an algorithm with the same rates, the first of each burst
 }
 
 // burst is a limit with one rate.
@@ -111,15 +111,22 @@ func (c *checker) sharesNot(at *yaml.Node, policy, what, text string, l limit) {
 	rates, of := l.rates[0], burst{policy, text, l.capacity()}
 	rates.text, rates.capacity = "", 0
 	kind := fmt.Sprint(l.algorithm, rates)
-	first, known := c.bursts[kind]
-	switch {
-	case !known:
-		c.bursts[kind] = of
-	case first.policy != policy && max(first.capacity, of.capacity) >= 2*min(first.capacity, of.capacity)-1 && first.capacity != of.capacity:
-		c.notes.Wrong(at, "%s: %s differs from %s of policy %s only in its burst; on one key, the smaller burst forgets what the other has taken. For priorities, use one limit with classes",
-			what, text, first.limit, first.policy)
+	known := false
+	for _, other := range c.bursts[kind] {
+		known = known || other.capacity == of.capacity
+		if other.policy != policy && other.capacity != of.capacity && max(other.capacity, of.capacity) >= 2*min(other.capacity, of.capacity)-1 {
+			c.notes.Wrong(at, "%s: %s differs from %s of policy %s only in its burst; on one key, the smaller burst forgets what the other has taken. For priorities, use one limit with classes",
+				what, text, other.limit, other.policy)
+			break
+		}
+	}
+	if !known && len(c.bursts[kind]) < mostBursts {
+		c.bursts[kind] = append(c.bursts[kind], of)
 	}
 }
+
+// mostBursts is how many bursts of the same rates are compared.
+const mostBursts = 100
 
 func (c *checker) policy(p Policy) {
 	leases, accepted := c.limits(p, "policy "+p.Name)

@@ -159,6 +159,10 @@ func TestNotesOfBursts(t *testing.T) {
 	if got := lines(found.Notes); len(got) != 1 || !strings.HasSuffix(got[0], strings.TrimPrefix(want, "p.yaml:")) {
 		t.Errorf("%q", got)
 	}
+	found = must[Findings](t)(parse(t, "policies:\n  a: 100/d burst=60\n  b: 100/d\n  c: 100/d burst=50\n").Findings())
+	if got := lines(found.Notes); len(got) != 1 || !strings.Contains(got[0], "policy c: 100/d burst=50 differs from 100/d of policy b only in its burst") {
+		t.Errorf("limits that differ from others than the first: %q", got)
+	}
 	// What the note says: after 90 of 100 units, the smaller burst allows a call, and then the larger has room again.
 	for _, call := range [][]any{{"100/d", "COST", 90}, {"100/d burst=20"}} {
 		must[any](t)(server.Do(append([]any{"FCALL", "ratelimit_take", 1, "k"}, call...)...))
