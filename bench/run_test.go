@@ -40,8 +40,8 @@ func TestRunMeasuresEveryCase(t *testing.T) {
 	require(t, run(t.Context(), append(small, "--json", "--rounds", "1"), &stdout, io.Discard))
 	var got report
 	require(t, json.Unmarshal(stdout.Bytes(), &got))
-	if len(got.Cases) != 39 {
-		t.Errorf("%d cases were measured, want 39", len(got.Cases))
+	if len(got.Cases) != 41 {
+		t.Errorf("%d cases were measured, want 41", len(got.Cases))
 	}
 	if !strings.HasPrefix(got.Server, "Redis ") && !strings.HasPrefix(got.Server, "Valkey ") {
 		t.Errorf("the server is %q, want its name and version", got.Server)
