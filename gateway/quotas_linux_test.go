@@ -1,3 +1,5 @@
+//go:build soak
+
 package main
 
 import (
@@ -27,11 +29,8 @@ import (
 // requests that its limit allows: the first sends most of them, the second half as many, the third a
 // third, and so on. The gateway is a process of its own, and the counts go through gRPC and a Redis
 // server. The requests are only counted. At least 98 % of all limits is used, and no bucket exceeds the
-// bound. It takes 80 s and all processors, so it runs only with RATELIMIT_SOAK.
+// bound. It takes 80 s and all processors, so only `make soak` runs it.
 func TestQuotasOfFleet(t *testing.T) {
-	if os.Getenv("RATELIMIT_SOAK") == "" {
-		t.Skip("it takes 80 s and all processors; set RATELIMIT_SOAK")
-	}
 	const envoys, buckets, each, length, warm = 100, 10_000, 5, 80 * time.Second, 45 * time.Second
 	limits := []struct {
 		text        string
