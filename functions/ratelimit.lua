@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bbb2eaa1aaa0'
+local BUILD_ID = '8cbc42797ff7'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -886,7 +886,7 @@ end
 function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
 
 function policies.calls(side, class)
-  if not class or class == 'default' or not side.classes then
+  if not class or class == 'default' or type(side.classes) ~= 'table' then
     side.calls = side.calls or { [0] = 0, 0 }
     return side.calls
   end
@@ -1270,6 +1270,7 @@ requests.MOST_LIMITS = MOST_LIMITS
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+requests.FEW = FEW
 
 local request
 local limits_of_call, costs_of_call = {}, {}
@@ -2016,6 +2017,7 @@ local function load_pool(keys, request, cost, fits)
   request.floors = floors
   local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
   if limit and fits and limit.capacity < math.min(cost, named) then
+    states.begin()
     limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
   end
   request.floors = nil
@@ -2138,7 +2140,8 @@ local function probed(keys, request, cost, peeks)
   if not free then return nil end
   local fits = cost <= free
   local room, d, e, f = pool.probe(keys[POOL], pool, fits and cost or states.wanted(pool.capacity, cost, kept), now, POOL)
-  if not room or cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
+  if not room or room == 0 and pool.rate.algorithm.spare ~= gcra_debt.spare then return nil end
+  if cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
   local own_key, pool_key, index = not peeks and keys[GUARANTEE], not peeks and keys[POOL], fits and GUARANTEE or POOL
   local lent = math.max(0, room - kept)
   local reset, ms, pool_reset, pool_ms
@@ -2187,6 +2190,7 @@ local function decide(keys, request, verb, peeks)
   elseif refunds then
     allowed, index, ms = 1, request.PAID, 0
     from = cost > 0 and index or from
+    states.begin()
     if cost > 0 then err = load_pool(keys, request, 1, true) end
   elseif cost == 0 then
     allowed, index = 1, GUARANTEE
@@ -2198,6 +2202,7 @@ local function decide(keys, request, verb, peeks)
     allowed, index, from = 1, POOL, POOL
   else
     local borrowed = until_left(request, POOL, cost, request.BORROW)
+    states.begin()
     err = load_pool(keys, request, cost, true)
     local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
     index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
@@ -3976,7 +3981,7 @@ local function borrow(keys, args, guarantee)
     return nil
   end
   local percent = requests.percent(args[number])
-  if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
+  if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name or guarantee.asks + pool.asks > requests.FEW then return nil end
   if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
   both.limits[1], both.limits[2], both.costs[1], both.costs[2], both.BORROW = guarantee, pool, cost, cost, percent
   return (borrowing.decide(keys, both, 'charge'))

@@ -71,9 +71,9 @@ end
 function policies.count(calls, allowed) calls[allowed] = calls[allowed] + 1 end
 
 -- calls returns the counts of a policy or a canary, for the caller to add to. class is the class that a call names, '' for
--- FLOOR, and nil for neither.
+-- FLOOR, and nil for neither. Under classes: any, callers choose the names, so they are not counted apart.
 function policies.calls(side, class)
-  if not class or class == 'default' or not side.classes then
+  if not class or class == 'default' or type(side.classes) ~= 'table' then
     side.calls = side.calls or { [0] = 0, 0 }
     return side.calls
   end

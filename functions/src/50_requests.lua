@@ -36,6 +36,7 @@ requests.MOST_LIMITS = MOST_LIMITS
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+requests.FEW = FEW
 
 local request -- the request of the current call
 local limits_of_call, costs_of_call = {}, {} -- its limits and costs; reused by the next call

@@ -26,6 +26,7 @@ local function load_pool(keys, request, cost, fits)
   request.floors = floors
   local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
   if limit and fits and limit.capacity < math.min(cost, named) then -- an override
+    states.begin() -- a key that is loaded again counts once
     limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
   end
   request.floors = nil
@@ -163,7 +164,8 @@ local function probed(keys, request, cost, peeks)
   if not free then return nil end
   local fits = cost <= free
   local room, d, e, f = pool.probe(keys[POOL], pool, fits and cost or states.wanted(pool.capacity, cost, kept), now, POOL)
-  if not room or cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
+  if not room or room == 0 and pool.rate.algorithm.spare ~= gcra_debt.spare then return nil end -- there may be a debt
+  if cost > room and fits or cost > room + most_debt(pool.rate) then return nil end
   local own_key, pool_key, index = not peeks and keys[GUARANTEE], not peeks and keys[POOL], fits and GUARANTEE or POOL
   local lent = math.max(0, room - kept)
   local reset, ms, pool_reset, pool_ms
@@ -214,6 +216,7 @@ local function decide(keys, request, verb, peeks)
   elseif refunds then
     allowed, index, ms = 1, request.PAID, 0
     from = cost > 0 and index or from
+    states.begin()
     if cost > 0 then err = load_pool(keys, request, 1, true) end
   elseif cost == 0 then
     allowed, index = 1, GUARANTEE
@@ -225,6 +228,7 @@ local function decide(keys, request, verb, peeks)
     allowed, index, from = 1, POOL, POOL
   else
     local borrowed = until_left(request, POOL, cost, request.BORROW)
+    states.begin()
     err = load_pool(keys, request, cost, true)
     local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
     index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
