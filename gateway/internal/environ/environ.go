@@ -148,10 +148,19 @@ func (r *reader) redis() {
 		if user != "" {
 			r.wrong = append(r.wrong, errors.New("REDIS_AUTH is set, and REDIS_URL is a whole URL; write the password into the URL, or give only host:port"))
 		}
-		scheme, at, _ = strings.Cut(at, "://")
+		if kind != "SINGLE" {
+			r.refuse("REDIS_TYPE", "write redis+cluster:// or redis-sentinel:// in REDIS_URL, or give only host:port")
+		}
+		secure := scheme
+		if scheme, at, _ = strings.Cut(at, "://"); scheme == "redis" {
+			scheme = secure // REDIS_TLS holds for a URL, too
+		}
 	case socket != "tcp" && socket != "unix":
 		r.refuse("REDIS_SOCKET_TYPE", "write tcp or unix")
 	case kind == "SINGLE" && socket == "unix":
+		if r.on("REDIS_TLS") {
+			r.refuse("REDIS_TLS", "leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp")
+		}
 		scheme = "unix"
 	case kind == "CLUSTER":
 		scheme += "+cluster"

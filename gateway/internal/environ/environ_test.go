@@ -46,6 +46,7 @@ func TestDeployments(t *testing.T) {
 			"PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML RUNTIME_IGNOREDOTFILES RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT USE_PROMETHEUS USE_STATSD",
 		},
 		{"a socket", "CONFIG_TYPE=FILE REDIS_URL=/run/redis.sock GRPC_UDS=/run/rls.sock PORT=80", "--http=0.0.0.0:80 --grpc=unix:/run/rls.sock --redis=unix:///run/redis.sock --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"a URL with TLS", redis + " REDIS_URL=redis://u:p@h:1 REDIS_TLS=true", ports + "--redis=rediss://u:p@h:1 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
 		{"a password", redis + " REDIS_URL=h:1 REDIS_AUTH=p/w REDIS_TLS=true", ports + "--redis=rediss://:p%2Fw@h:1 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
 		{"a user", redis + " REDIS_URL=h:1 REDIS_AUTH=me:pw CONFIG_TYPE=GRPC_XDS_SOTW", ports + "--redis=redis://me:pw@h:1 --deploy=true --xds=localhost:18000 --xds-node=default", ""},
 		{"a cluster", redis + " REDIS_URL=h:1,h:2 REDIS_TYPE=CLUSTER", ports + "--redis=redis+cluster://h:1,h:2 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
@@ -80,13 +81,15 @@ func TestRefused(t *testing.T) {
 		"CONFIG_TYPE=ETCD":                            "CONFIG_TYPE=ETCD: write FILE or GRPC_XDS_SOTW",
 		"LOG_LEVEL=loud":                              "LOG_LEVEL=loud: write debug, info, warn or error",
 		"LOG_FORMAT=json":                             "LOG_FORMAT=json: the log has lines of text",
+		"REDIS_URL=redis://h:1 REDIS_TYPE=CLUSTER":    "REDIS_TYPE=CLUSTER: write redis+cluster:// or redis-sentinel:// in REDIS_URL, or give only host:port",
+		"REDIS_SOCKET_TYPE=unix REDIS_TLS=true":       "REDIS_TLS=true: leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp",
 		"REDIS_TLS=perhaps":                           "REDIS_TLS=perhaps: write true or false",
 		"SHADOW_MODE=true":                            "SHADOW_MODE=true: write shadow_mode: true into the descriptors",
 		"CACHE_KEY_PREFIX=a":                          "CACHE_KEY_PREFIX=a: keys begin with the domain",
 		"BACKEND_TYPE=memcache":                       "BACKEND_TYPE=memcache: the gateway counts in Redis",
 		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=s": "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is set, and the gateway sends only",
 	} {
-		environment := []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=h:1", "CONFIG_TYPE=GRPC_XDS_SOTW", variable}
+		environment := append([]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=h:1", "CONFIG_TYPE=GRPC_XDS_SOTW"}, strings.Fields(variable)...)
 		if _, err := environ.Read(environment); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v; want %s", variable, err, want)
 		}

@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -195,7 +196,7 @@ func (h *Holds) Commit(ctx context.Context, domain, id string, actual int64) (Co
 	}
 	if first.by == swept {
 		h.Metrics.Reservation("late")
-		return Committed{Actual: actual, Late: true}, h.Report(ctx, r.Parts, actual, id)
+		return Committed{Actual: actual, Late: true}, h.report(ctx, r.Parts, actual, id, r.life()+longer)
 	}
 	made := Committed{Actual: first.actual}
 	if text == mine.String() {
@@ -215,7 +216,13 @@ func (h *Holds) Commit(ctx context.Context, domain, id string, actual int64) (Co
 func (h *Holds) Report(ctx context.Context, parts []Part, actual int64, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
+	return h.report(ctx, parts, actual, id, 2*repeatable)
+}
+
+// report is Report, where a call with an id may be repeated for ttl.
+func (h *Holds) report(ctx context.Context, parts []Part, actual int64, id string, ttl time.Duration) error {
 	r := &record{Parts: parts}
+	var failed error
 	for i, part := range parts {
 		request := client.Request{Keys: part.Keys, Limits: part.Limits, Costs: []int64{actual}, Force: true}
 		if id != "" {
@@ -223,13 +230,15 @@ func (h *Holds) Report(ctx context.Context, parts []Part, actual int64, id strin
 			if err != nil {
 				return err
 			}
-			request.OnceKey, request.OnceTTL = base+":late", 2*repeatable
+			request.OnceKey, request.OnceTTL = base+":late", ttl
 		}
-		if _, err := h.Limiter.Take(ctx, request); err != nil {
-			return err
+		res, err := h.Limiter.Take(ctx, request)
+		if err == nil && !res.Allowed {
+			err = fmt.Errorf("%q is blocked for %v, and nothing was charged to it; send what was used again after that", part.Keys, res.RetryAfter)
 		}
+		failed = cmp.Or(failed, err)
 	}
-	return nil
+	return failed
 }
 
 // record returns the record of an id, or nil if it is unknown.

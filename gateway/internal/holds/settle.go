@@ -38,7 +38,7 @@ func (r *record) name(id string, i int) (string, error) {
 func (r *record) request(id string, i int) (client.Request, error) {
 	base, err := r.name(id, i)
 	return client.Request{
-		Keys: r.Parts[i].Keys, Limits: r.Parts[i].Limits, Costs: []int64{r.Amount}, Each: true,
+		Keys: r.Parts[i].Keys, Limits: r.Parts[i].Limits, Costs: slices.Repeat([]int64{r.Amount}, len(r.Parts[i].Keys)), Each: true,
 		OnceKey: base + ":take", OnceTTL: r.life() + longer,
 	}, err
 }

@@ -169,13 +169,19 @@ func (g *Gateway) serve(ctx context.Context, ports ports, follow func(context.Co
 		}()
 	}
 	var background sync.WaitGroup
-	ready := make(chan bool)
-	background.Go(func() { g.untilReady(ctx); close(ready) })
+	reached := make(chan bool) // closed when the servers have the library, even if there are no rules yet
+	background.Go(func() { g.untilReady(ctx, sync.OnceFunc(func() { close(reached) })) })
 	background.Go(func() { follow(ctx) })
-	background.Go(func() { g.quotas.Run(ctx) })
-	var sweeps sync.WaitGroup // if Redis hangs, a sweep takes longer than the ports should stay open
-	sweeps.Go(func() { <-ready; g.holds.Run(ctx) })
-	defer sweeps.Wait()
+	var calls sync.WaitGroup // if Redis hangs, these take longer than the ports should stay open
+	calls.Go(func() { g.quotas.Run(ctx) })
+	calls.Go(func() {
+		select {
+		case <-reached:
+			g.holds.Run(ctx)
+		case <-ctx.Done():
+		}
+	})
+	defer calls.Wait()
 	<-ctx.Done()
 	background.Wait()
 	g.ready.Store(false)
@@ -225,7 +231,7 @@ func (g *Gateway) setReady(ready bool) {
 
 // untilReady checks the servers until they are ready or ctx is done. The gateway stays ready during
 // a later outage, because the proxies apply their failure mode as soon as they get an error.
-func (g *Gateway) untilReady(ctx context.Context) {
+func (g *Gateway) untilReady(ctx context.Context, reached func()) {
 	said := ""
 	for ctx.Err() == nil {
 		err := g.limiter.Check(ctx)
@@ -235,6 +241,7 @@ func (g *Gateway) untilReady(ctx context.Context) {
 			}
 		}
 		if err == nil {
+			reached()
 			err = g.waits()
 		}
 		if err == nil {

@@ -23,7 +23,7 @@ func (b *bucket) assign(ctx context.Context) (ended int) {
 	err := b.ask(ctx)
 	switch {
 	case err != nil:
-	case b.shadow:
+	case b.shadow || b.trial:
 		for _, p := range list {
 			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
 		}
@@ -61,12 +61,12 @@ func (b *bucket) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.known {
+	if b.known && !b.trial { // a shadow policy may be deployed without it
 		return nil
 	}
 	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, b.request(0)) })
 	if err == nil {
-		b.shadow = b.shadow || result.Shadow != nil
+		b.trial = result.Shadow != nil
 		b.learn(&result, 0, 0)
 	}
 	return err
@@ -86,6 +86,13 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 	result, err := b.take(ctx, want-rest)
 	if err != nil {
 		return 0, 0, err
+	}
+	if b.trial = result.Shadow != nil; b.trial { // deployed since the last call
+		for _, p := range list {
+			p.open = 0
+			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
+		}
+		return 0, 0, nil
 	}
 	// Reports during the call have changed p.open, and streams have ended.
 	rest, want = 0, 0

@@ -30,7 +30,8 @@ type bucket struct {
 	limit   client.Limit // "" for none
 	key     string       // on the server
 	class   string       // of the policy; may be empty
-	shadow  bool         // count, and allow everything
+	shadow  bool         // by a rule in shadow mode: count, and allow everything
+	trial   bool         // the same, by a shadow policy as of its last reply
 	excess  int64        // units that were used, and must be charged with Force
 	orphans []orphan
 	turn    int // the first of the Envoys to get what is left of a division
@@ -211,6 +212,9 @@ func (b *bucket) silent(now time.Time) (n int, empty bool) {
 			n++
 		}
 	}
+	if len(b.shares) == 0 && b.excess > 0 { // a charge that failed, and no report will bring it again
+		b.enqueue()
+	}
 	return n, len(b.shares) == 0
 }
 
@@ -242,7 +246,16 @@ func (b *bucket) resolve() {
 	if b.read && config == b.config {
 		return
 	}
-	b.config, b.read, b.known = config, true, false
+	limit, key := b.limit, b.key
+	defer func() {
+		if b.limit != limit || b.key != key { // what the Envoys hold was charged under the other limit
+			b.orphans = nil
+			for _, sh := range b.shares {
+				sh.open = 0
+			}
+		}
+	}()
+	b.config, b.read, b.known, b.trial = config, true, false, false
 	b.limit, b.key, b.class, b.shadow, b.period = "", "", "", false, interval
 	list := b.id.entries()
 	if config != nil && config.Known(b.domain) {
@@ -277,7 +290,7 @@ func (b *bucket) call(f func() (client.Result, error)) (client.Result, error) {
 
 // charge charges what was used without units. A charge with an unknown outcome is not repeated.
 func (b *bucket) charge(ctx context.Context) error {
-	request := client.Request{Keys: []string{b.key}, Limits: []client.Limit{b.limit}, Costs: []int64{b.excess}, Force: !b.shadow, UpTo: b.shadow}
+	request := client.Request{Keys: []string{b.key}, Limits: []client.Limit{b.limit}, Costs: []int64{b.excess}, Force: !b.shadow && !b.trial, UpTo: b.shadow || b.trial}
 	b.excess = 0
 	_, err := b.call(func() (client.Result, error) { return b.server.Limiter.Take(ctx, request) })
 	switch {

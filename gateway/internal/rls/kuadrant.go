@@ -1,8 +1,10 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -48,18 +50,23 @@ func (r reservations) CheckRateLimit(ctx context.Context, request *rls.RateLimit
 // Report charges the hits of each descriptor by force, or gives them back if they are negative.
 func (r reservations) Report(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return answer(ctx, r.Server, request, func(ctx context.Context, list []question) (*rls.RateLimitResponse, error) {
+		var failed error // the other descriptors are still charged, as in Envoy's service
 		for i := range list {
 			var err error
 			switch q := &list[i]; {
 			case q.limit == "":
 			case q.back:
-				_, err = r.Limiter.Refund(ctx, client.For(q.key, q.limit, q.hits))
+				var res client.Result
+				if res, err = r.Limiter.Refund(ctx, client.For(q.key, q.limit, q.hits)); err == nil && !res.Allowed {
+					err = fmt.Errorf("%q is blocked for %v, and nothing was given back to it; send it again after that", q.key, res.RetryAfter)
+				}
 			default:
 				err = r.Holds.Report(ctx, []holds.Part{part(q)}, q.hits, "")
 			}
-			if err != nil {
-				return nil, err
-			}
+			failed = cmp.Or(failed, err)
+		}
+		if failed != nil {
+			return nil, failed
 		}
 		r.Metrics.Reservation("reported")
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
@@ -158,20 +165,27 @@ func of1(res client.Result, key int) client.Result {
 // Commit replaces what a reservation has charged with the actual amount. Without a reservation, it
 // charges the amount as Report does.
 func (r reservations) Commit(ctx context.Context, request *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
+	actual, id := request.ActualAmount, request.ReservationId
+	if actual > holds.MostUnits {
+		return nil, status.Errorf(codes.InvalidArgument, "the actual_amount is %d; give 0 to %d", actual, int64(holds.MostUnits))
+	}
+	if id != "" && request.Domain != "" { // the descriptors are not read, because their rules may have changed since
+		began := time.Now()
+		defer r.Metrics.Took(source, began)
+		limited, cancel := r.bounded(ctx, began)
+		defer cancel()
+		made, err := r.Holds.Commit(limited, owner(request.Domain), id, int64(actual))
+		switch {
+		case errors.Is(err, holds.ErrDomain):
+			return nil, status.Errorf(codes.InvalidArgument, "the reservation %s was not made in the domain %q; commit it in its own domain", id, remedy.Cut(request.Domain))
+		case errors.Is(err, holds.ErrUnknown):
+		case err != nil:
+			return nil, r.failed(ctx, request.Domain, nil, refusal(err))
+		default:
+			return &kuadrant.CommitResponse{ReservationReleased: !made.Late}, nil
+		}
+	}
 	return answer(ctx, r.Server, plain(request), func(ctx context.Context, list []question) (*kuadrant.CommitResponse, error) {
-		actual, id := request.ActualAmount, request.ReservationId
-		if actual > holds.MostUnits {
-			return nil, status.Errorf(codes.InvalidArgument, "the actual_amount is %d; give 0 to %d", actual, int64(holds.MostUnits))
-		}
-		if id != "" {
-			made, err := r.Holds.Commit(ctx, owner(request.Domain), id, int64(actual))
-			switch {
-			case errors.Is(err, holds.ErrDomain):
-				return nil, status.Errorf(codes.InvalidArgument, "the reservation %s was not made in the domain %q; commit it in its own domain", id, remedy.Cut(request.Domain))
-			case !errors.Is(err, holds.ErrUnknown):
-				return &kuadrant.CommitResponse{ReservationReleased: err == nil && !made.Late}, err
-			}
-		}
 		if id == "" {
 			r.Metrics.Reservation("reported")
 		}

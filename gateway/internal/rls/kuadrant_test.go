@@ -153,6 +153,25 @@ func TestCommitWithoutAReservation(t *testing.T) {
 	b.wantMetric(`reservations_total{event="reported"} 2`)
 }
 
+// TestReportOfSeveral checks that a descriptor without a decision does not prevent the charge of the others, and that a
+// commit with an id reads no descriptors.
+func TestReportOfSeveral(t *testing.T) {
+	b := newKuadrant(t)
+	_, err := b.client.Report(t.Context(), &api.RateLimitRequest{Domain: "llms", HitsAddend: 5, Descriptors: descriptors("policy=llm user=1", "policy=none user=1", "policy=llm user=2")})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("%v", err)
+	}
+	for _, key := range []string{"llm|user=1", "llm|user=2"} {
+		left := must[any](t)(b.server.Do("FCALL_RO", "ratelimit_peek", 1, key, "fixed_window 100/d", "COST", 0)).([]any)[2]
+		if left != int64(95) {
+			t.Errorf("%s has %v left", key, left)
+		}
+	}
+	id := b.reserve(60, "user=c")
+	b.equal(b.commit("web", id, 10), "true")
+	b.left("user=c", 90)
+}
+
 func TestPolicyInAReservation(t *testing.T) {
 	b := newKuadrant(t)
 	response, err := b.client.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "llms", Descriptors: descriptors("policy=llm user=a"), Amount: 60}) // with the default ttl

@@ -101,10 +101,18 @@ func (s *Server) decided(ctx context.Context, request *rls.RateLimitRequest, beg
 	if err != nil {
 		return nil, err
 	}
+	deadline, hurried := ctx.Deadline()
 	ctx, cancel := s.bounded(ctx, began)
 	defer cancel()
 	err = s.decide(ctx, list)
-	s.penalize(ctx, list)
+	if denied(list) {
+		if hurried { // a block that is too slow must not turn the denial into an error
+			var end context.CancelFunc
+			ctx, end = context.WithDeadline(ctx, deadline.Add(-s.Margin))
+			defer end()
+		}
+		s.penalize(ctx, list)
+	}
 	if err != nil {
 		for i := range list {
 			if remedy.Code(err) == "NOPOLICY" && list[i].together && !list[i].decided {
@@ -136,6 +144,15 @@ func (s *Server) read(request *rls.RateLimitRequest) ([]question, error) {
 		return nil, status.Error(codes.Unavailable, "there are no rules yet; the gateway waits for its xDS server")
 	}
 	return s.questions(request)
+}
+
+func denied(list []question) bool {
+	for i := range list {
+		if list[i].over() {
+			return true
+		}
+	}
+	return false
 }
 
 // failed counts and logs a request without a decision, at most once a second, because Envoy may let
