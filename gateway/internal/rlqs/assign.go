@@ -129,6 +129,9 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 	return back, ended, nil
 }
 
+// mostPlenty is how many units an Envoy with few requests gets of what is plenty.
+const mostPlenty = 20
+
 // want returns how many units an Envoy should have for the next period: what it needs, but at most its
 // part of what is there and will be. If the server has plenty, each Envoy also gets a part of that, for
 // requests that come all at once.
@@ -150,7 +153,8 @@ func (b *bucket) want(sh *portion) int64 {
 		need = min(need, (float64(b.remaining)+b.refills()*period)*part)
 	}
 	plenty := float64(max(0, b.remaining-b.capacity/2))
-	need += plenty/8*(part+1/float64(n)) + sh.carry
+	// Bounded, because nobody gives back what an Envoy holds when its stream ends, as streams do each half hour.
+	need += min(plenty/8*(part+1/float64(n)), max(need, mostPlenty)) + sh.carry
 	units := int64(need)
 	sh.carry = need - float64(units)
 	if units == 0 && sh.fresh && b.remaining > 0 && (sh.assigned.IsZero() || b.remaining >= min(n, b.capacity/2)) {
