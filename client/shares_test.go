@@ -157,26 +157,37 @@ func TestBorrow(t *testing.T) {
 	}
 }
 
-// Settle gives back to who paid, and charges more to who paid.
+// Settle gives back to who paid, and charges more to who paid. A policy takes units back, but no more.
 func TestSettleBorrow(t *testing.T) {
 	ctx := t.Context()
 	_, c := lending(t)
+	policy := client.Request{Keys: []string{"{p}:tenant", "{p}"}, Limits: []client.Limit{"@tenant"}, Borrow: true}
 	for _, tt := range []struct {
 		name         string
+		req          client.Request
 		cost, actual int64
 		tenant, pool int64 // left at the end
+		refused      bool
 	}{
-		{name: "guarantee, less", cost: 2, actual: 1, tenant: 1, pool: 9},
-		{name: "guarantee, more", cost: 1, actual: 2, tenant: 0, pool: 8},
-		{name: "loan, less", cost: 4, actual: 1, tenant: 2, pool: 9},
-		{name: "loan, more", cost: 4, actual: 5, tenant: 2, pool: 5},
+		{name: "guarantee, less", req: loan(), cost: 2, actual: 1, tenant: 1, pool: 9},
+		{name: "guarantee, more", req: loan(), cost: 1, actual: 2, tenant: 0, pool: 8},
+		{name: "loan, less", req: loan(), cost: 4, actual: 1, tenant: 2, pool: 9},
+		{name: "loan, more", req: loan(), cost: 4, actual: 5, tenant: 2, pool: 5},
+		{name: "policy, guarantee, less", req: policy, cost: 2, actual: 1, tenant: 1, pool: 9},
+		{name: "policy, guarantee, nothing", req: policy, cost: 2, actual: 0, tenant: 2, pool: 10},
+		{name: "policy, loan, less", req: policy, cost: 4, actual: 1, tenant: 2, pool: 9},
+		{name: "policy, loan, as much", req: policy, cost: 4, actual: 4, tenant: 2, pool: 6},
+		{name: "policy, loan, more", req: policy, cost: 4, actual: 5, tenant: 2, pool: 6, refused: true},
 	} {
 		must[int64](t)(c.Reset(ctx, "{p}", "{p}:tenant"))
-		hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, loan(tt.cost)))
+		tt.req.Costs = []int64{tt.cost}
+		hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, tt.req))
 		if !hold.Result.Allowed {
 			t.Fatalf("%s: %+v", tt.name, hold.Result)
 		}
-		must[client.Result](t)(hold.Settle(ctx, tt.actual))
+		if _, err := hold.Settle(ctx, tt.actual); errors.Is(err, client.ErrMisconfigured) != tt.refused || (err != nil) != tt.refused {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 		wantLeft(t, tt.name, c, "{p}:tenant", "2/m", tt.tenant)
 		wantLeft(t, tt.name, c, "{p}", "10/m", tt.pool)
 	}
