@@ -132,8 +132,8 @@ func TestNoPenalty(t *testing.T) {
 		res.Source = source
 		return res
 	}
-	allowed := denied
-	allowed.Allowed = true
+	allowed, ofPool := denied, denied
+	allowed.Allowed, ofPool.Index = true, 2
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		for name, tt := range map[string]struct {
 			block client.Block
@@ -152,6 +152,7 @@ func TestNoPenalty(t *testing.T) {
 			"a limit, and no penalty":   {client.Block{}, client.For("k", "1/m"), denied},
 			"a policy without one":      {client.Block{}, client.For("k", "@none"), denied},
 			"a policy that is unknown":  {client.Block{}, client.For("k", "@unknown"), denied},
+			"a pool":                    {minuteToHour, client.Request{Keys: []string{"k", "pool"}, Limits: []client.Limit{"@tenant"}}, ofPool},
 			"a policy of too many keys": {client.Block{}, client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@login"}}, denied},
 		} {
 			if got, err := c.Penalize(t.Context(), tt.block, tt.req, tt.res); err != nil || got.RetryAfter != tt.res.RetryAfter || v.seen("block") != 0 {
