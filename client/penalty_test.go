@@ -25,6 +25,7 @@ func withPenalties(t *testing.T) embedded.Option {
 	return embedded.WithLibrary(must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "login", Limits: one, Penalty: penalty},
 		functions.Policy{Name: "shadow", Limits: one, Penalty: penalty, Shadow: true},
+		functions.Policy{Name: "any", Limits: one, Penalty: penalty, AnyClass: true},
 		functions.Policy{Name: "none", Limits: one},
 	))).Text())
 }
@@ -119,6 +120,18 @@ func TestPenaltyOfOneKey(t *testing.T) {
 		if got := must[client.Result](t)(c.Peek(t.Context(), client.Request{Keys: []string{"ip"}, Limits: []client.Limit{"1/m"}, Grow: true})).Grown[0].Length; got != time.Minute {
 			t.Errorf("a block of %v, want 1m", got)
 		}
+	}, withPenalties(t))
+}
+
+// Under `classes: any`, no caller escapes the penalty of the policy by naming a class.
+func TestPenaltyOfAnyClass(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		req := client.For("ip", "@any")
+		knock(t, c, client.Block{}, withClass(req, "batch"), true, 0)
+		time.Sleep(30 * time.Second)
+		knock(t, c, client.Block{}, withClass(req, "export"), false, time.Minute)
+		time.Sleep(30 * time.Second)
+		knock(t, c, client.Block{}, req, false, 30*time.Second)
 	}, withPenalties(t))
 }
 
