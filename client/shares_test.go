@@ -431,3 +431,30 @@ func TestLocalFallbackShares(t *testing.T) {
 	wantLocal(t, "guarantee", c, loan(2), client.Result{Allowed: true, Limit: 2, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "no loan", c, loan(1), client.Result{Limit: 2, RetryAfter: 30 * time.Second, ResetAfter: time.Minute, Index: 1})
 }
+
+// In a LocalFallback with a small share, the call of a class or a floor that a server could allow is not
+// denied for the whole outage. One that no server allows stays denied.
+func TestLocalFallbackOfASmallShare(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "never": 100}})))
+	for share, first := range map[float64]int64{0.1: 1, 0.3: 2} { // of 3, the default class keeps 0.6, rounded up
+		now := noon
+		c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(share, build.Policies()...)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
+		take := func(name string, req client.Request, want bool) {
+			t.Helper()
+			if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Allowed != want || got.Source != "local" {
+				t.Errorf("a share of %v, %s: %+v, want allowed %v", share, name, got, want)
+			}
+		}
+		for range first {
+			take("default", one("k", "@api", 1), true)
+		}
+		take("default, one more", one("k", "@api", 1), false)
+		take("critical", withClass(one("k", "@api", 1), "critical"), share == 0.3)
+		take("never", withClass(one("l", "@api", 1), "never"), false)
+		take("floor of 95", withFloor(one("m", "10/m", 1), 95), false) // rounded up, all 10 are kept
+		take("floor of 90", withFloor(one("m", "10/m", 1), 90), true)
+		now = now.Add(time.Minute)
+		take("default, later", one("k", "@api", 1), true)
+	}
+}
