@@ -160,6 +160,7 @@ func (h *Estimate) plan(actual []int64) error {
 	refund := Request{Keys: h.req.Keys, Limits: h.req.Limits, Costs: back, OnceKey: h.once + ":back", OnceTTL: 2 * settleWithin}
 	force := refund
 	force.Costs, force.Force, force.OnceKey = more, true, h.once+":more"
+	refund.Borrow = h.req.Borrow && isPolicy(h.req.Limits[0]) // a policy takes units back only from who paid, and two limits take them one by one
 	force.UsageKey, force.Fallback = h.req.UsageKey, ReturnError
 	if refund.largest() > 0 {
 		h.left = append(h.left, correction{h.client.Refund, refund})

@@ -22,10 +22,10 @@ import (
 // at first and holds at least one token. A month counts as 31 days, and a year as 366. The local
 // limiter ignores blocks, canaries, OnceKey and UsageKey, and allows all calls under shadow
 // policies. A limit such as "0/m" allows nothing, as on a server. With Force, units that do not fit
-// become debt, at most one burst. Floor
-// and Class keep their percentage of the share free, rounded up. As on a server, a Class that the
-// policy does not list is an [ErrMisconfigured], also one of which only the servers know; under
-// `classes: any`, a Class keeps nothing. With Borrow, only the share of the guarantee is admitted. A
+// become debt, at most one burst. Floor and Class keep their percentage of the share free, rounded up. If
+// that is all of a small share, but not all of the limit, they keep one unit less, so that the calls are
+// not denied until a server is back. As on a server, a Class that the policy does not list is an
+// [ErrMisconfigured], also one of which only the servers know; under `classes: any`, a Class keeps nothing. With Borrow, only the share of the guarantee is admitted. A
 // call that needs more than the share, but no more than the limit itself, is denied with a RetryAfter
 // of at least 1 s, because a server may be back by then.
 //
@@ -132,7 +132,11 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 		for at, r := range key.rates {
 			if !key.shadow && !(req.Borrow && i > 0) {
 				b, percent := f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.local.share}), req.percent(key)
-				charges = append(charges, charge{b, i, r.capacity, kept(int64(b.Burst()), percent), kept(r.capacity, percent)})
+				free, whole := kept(int64(b.Burst()), percent), kept(r.capacity, percent)
+				if whole < r.capacity { // a server can allow the call, so a small share must not keep all
+					free = min(free, int64(b.Burst())-1)
+				}
+				charges = append(charges, charge{b, i, r.capacity, free, whole})
 			}
 		}
 	}

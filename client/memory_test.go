@@ -91,6 +91,29 @@ func TestDenialOfAnotherCall(t *testing.T) {
 	}
 }
 
+// Denials of ever more floors end the memory of the earlier ones, but never that of later ones.
+func TestDenialsOfManyFloors(t *testing.T) {
+	s := newTestbed(t)
+	c := s.client(t, client.WithDenialMemory(time.Second))
+	allow(t, c, "4/s", 4)
+	ask := func(floor int, want string) {
+		t.Helper()
+		if res := must[client.Result](t)(c.Take(t.Context(), withFloor(one("k", "4/s", 1), floor))); res.Allowed || res.Source != want {
+			t.Errorf("floor %d: %+v, want it from the %v", floor, res, want)
+		}
+	}
+	for floor := range 70 {
+		ask(floor+1, "server")
+	}
+	ask(70, "memory")
+	ask(1, "server")
+	ask(1, "memory")
+	must[int64](t)(c.Reset(t.Context(), "k")) // finds the denials of all floors
+	allow(t, c, "4/s", 4)
+	ask(70, "server")
+	ask(1, "server")
+}
+
 // After a denied call with UpTo, the client denies calls with UpTo and calls with any cost above 0.
 func TestDenialOfUpTo(t *testing.T) {
 	s := newTestbed(t)

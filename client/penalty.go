@@ -9,23 +9,30 @@ import (
 // Penalize blocks the key that has denied req, as [Client.Block] does with b.Max and b.Forget. req is the
 // Request of a Take, and res its Result. Penalize returns res, with the wait for the end of the block if
 // that is longer. If b is the zero Block, the policy that has denied says how long the block is: Penalize
-// asks the server, and remembers the answer for a minute. If the policy has no penalty, or if a policy
-// of several keys is in req, it blocks nothing.
+// asks the server, and remembers the answer for a minute. If the policy has no penalty, it blocks nothing.
 //
 // Penalize blocks nothing if res is allowed, for example because only a shadow policy has denied, or if
-// no server has decided: Result.Source is not "server". It blocks nothing for a req with Class, Floor or
-// Borrow, which may be denied only for the sake of others. If a block has denied req, that block stays
-// as it is. To find this out, Penalize may make a call; it remembers up to 65,536 blocks that it has
-// seen, about 10 MB, so that it rarely does.
+// no server has decided: Result.Source is not "server". It blocks nothing if a policy of several keys is
+// in req, because the key that has denied may be one that others share, such as a pool. It blocks nothing
+// for a req with Class, Floor or Borrow, which may be denied only for the sake of others. But the penalty of
+// a policy with `classes: any` applies to a req with Class, because this policy keeps nothing free. If a
+// block has denied req, that block stays as it is. To find this out, Penalize may make a call; it
+// remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does.
 //
 // If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
 // block as any other.
 func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result) (Result, error) {
-	if res.Allowed || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Class != "" || req.Floor != 0 || req.Borrow {
+	if res.Allowed || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
+		return res, nil
+	}
+	if req.Class != "" && b != (Block{}) { // but a policy that has a penalty keeps nothing free for a class
+		return res, nil
+	}
+	if len(req.Limits) != len(req.Keys) { // a policy of several keys: others may share the one that has denied
 		return res, nil
 	}
 	key := req.Keys[res.Index-1]
-	if b == (Block{}) && len(req.Limits) == len(req.Keys) && isPolicy(req.Limits[res.Index-1]) {
+	if b == (Block{}) && isPolicy(req.Limits[res.Index-1]) {
 		b = c.penalties.parsed.penalty(ctx, key, req.Limits[res.Index-1])
 	}
 	if b == (Block{}) {

@@ -25,6 +25,7 @@ func withPenalties(t *testing.T) embedded.Option {
 	return embedded.WithLibrary(must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "login", Limits: one, Penalty: penalty},
 		functions.Policy{Name: "shadow", Limits: one, Penalty: penalty, Shadow: true},
+		functions.Policy{Name: "any", Limits: one, Penalty: penalty, AnyClass: true},
 		functions.Policy{Name: "none", Limits: one},
 	))).Text())
 }
@@ -122,6 +123,18 @@ func TestPenaltyOfOneKey(t *testing.T) {
 	}, withPenalties(t))
 }
 
+// Under `classes: any`, no caller escapes the penalty of the policy by naming a class.
+func TestPenaltyOfAnyClass(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		req := client.For("ip", "@any")
+		knock(t, c, client.Block{}, withClass(req, "batch"), true, 0)
+		time.Sleep(30 * time.Second)
+		knock(t, c, client.Block{}, withClass(req, "export"), false, time.Minute)
+		time.Sleep(30 * time.Second)
+		knock(t, c, client.Block{}, req, false, 30*time.Second)
+	}, withPenalties(t))
+}
+
 // A call for others' sake, a shadow policy, and a decision of this process are no offences.
 func TestNoPenalty(t *testing.T) {
 	floor, class, borrow := client.For("k", "1/m"), client.For("k", "1/m"), client.Request{Keys: []string{"k", "pool"}, Limits: []client.Limit{"1/m", "1/m"}, Borrow: true}
@@ -132,8 +145,8 @@ func TestNoPenalty(t *testing.T) {
 		res.Source = source
 		return res
 	}
-	allowed := denied
-	allowed.Allowed = true
+	allowed, ofPool := denied, denied
+	allowed.Allowed, ofPool.Index = true, 2
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		for name, tt := range map[string]struct {
 			block client.Block
@@ -152,6 +165,7 @@ func TestNoPenalty(t *testing.T) {
 			"a limit, and no penalty":   {client.Block{}, client.For("k", "1/m"), denied},
 			"a policy without one":      {client.Block{}, client.For("k", "@none"), denied},
 			"a policy that is unknown":  {client.Block{}, client.For("k", "@unknown"), denied},
+			"a pool":                    {minuteToHour, client.Request{Keys: []string{"k", "pool"}, Limits: []client.Limit{"@tenant"}}, ofPool},
 			"a policy of too many keys": {client.Block{}, client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@login"}}, denied},
 		} {
 			if got, err := c.Penalize(t.Context(), tt.block, tt.req, tt.res); err != nil || got.RetryAfter != tt.res.RetryAfter || v.seen("block") != 0 {

@@ -157,26 +157,37 @@ func TestBorrow(t *testing.T) {
 	}
 }
 
-// Settle gives back to who paid, and charges more to who paid.
+// Settle gives back to who paid, and charges more to who paid. A policy takes units back, but no more.
 func TestSettleBorrow(t *testing.T) {
 	ctx := t.Context()
 	_, c := lending(t)
+	policy := client.Request{Keys: []string{"{p}:tenant", "{p}"}, Limits: []client.Limit{"@tenant"}, Borrow: true}
 	for _, tt := range []struct {
 		name         string
+		req          client.Request
 		cost, actual int64
 		tenant, pool int64 // left at the end
+		refused      bool
 	}{
-		{name: "guarantee, less", cost: 2, actual: 1, tenant: 1, pool: 9},
-		{name: "guarantee, more", cost: 1, actual: 2, tenant: 0, pool: 8},
-		{name: "loan, less", cost: 4, actual: 1, tenant: 2, pool: 9},
-		{name: "loan, more", cost: 4, actual: 5, tenant: 2, pool: 5},
+		{name: "guarantee, less", req: loan(), cost: 2, actual: 1, tenant: 1, pool: 9},
+		{name: "guarantee, more", req: loan(), cost: 1, actual: 2, tenant: 0, pool: 8},
+		{name: "loan, less", req: loan(), cost: 4, actual: 1, tenant: 2, pool: 9},
+		{name: "loan, more", req: loan(), cost: 4, actual: 5, tenant: 2, pool: 5},
+		{name: "policy, guarantee, less", req: policy, cost: 2, actual: 1, tenant: 1, pool: 9},
+		{name: "policy, guarantee, nothing", req: policy, cost: 2, actual: 0, tenant: 2, pool: 10},
+		{name: "policy, loan, less", req: policy, cost: 4, actual: 1, tenant: 2, pool: 9},
+		{name: "policy, loan, as much", req: policy, cost: 4, actual: 4, tenant: 2, pool: 6},
+		{name: "policy, loan, more", req: policy, cost: 4, actual: 5, tenant: 2, pool: 6, refused: true},
 	} {
 		must[int64](t)(c.Reset(ctx, "{p}", "{p}:tenant"))
-		hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, loan(tt.cost)))
+		tt.req.Costs = []int64{tt.cost}
+		hold := must[*client.Estimate](t)(c.TakeEstimate(ctx, tt.req))
 		if !hold.Result.Allowed {
 			t.Fatalf("%s: %+v", tt.name, hold.Result)
 		}
-		must[client.Result](t)(hold.Settle(ctx, tt.actual))
+		if _, err := hold.Settle(ctx, tt.actual); errors.Is(err, client.ErrMisconfigured) != tt.refused || (err != nil) != tt.refused {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 		wantLeft(t, tt.name, c, "{p}:tenant", "2/m", tt.tenant)
 		wantLeft(t, tt.name, c, "{p}", "10/m", tt.pool)
 	}
@@ -419,4 +430,31 @@ func TestLocalFallbackShares(t *testing.T) {
 
 	wantLocal(t, "guarantee", c, loan(2), client.Result{Allowed: true, Limit: 2, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "no loan", c, loan(1), client.Result{Limit: 2, RetryAfter: 30 * time.Second, ResetAfter: time.Minute, Index: 1})
+}
+
+// In a LocalFallback with a small share, the call of a class or a floor that a server could allow is not
+// denied for the whole outage. One that no server allows stays denied.
+func TestLocalFallbackOfASmallShare(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "never": 100}})))
+	for share, first := range map[float64]int64{0.1: 1, 0.3: 2} { // of 3, the default class keeps 0.6, rounded up
+		now := noon
+		c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(share, build.Policies()...)), client.WithTimeout(slow), client.WithClock(func() time.Time { return now }))
+		take := func(name string, req client.Request, want bool) {
+			t.Helper()
+			if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Allowed != want || got.Source != "local" {
+				t.Errorf("a share of %v, %s: %+v, want allowed %v", share, name, got, want)
+			}
+		}
+		for range first {
+			take("default", one("k", "@api", 1), true)
+		}
+		take("default, one more", one("k", "@api", 1), false)
+		take("critical", withClass(one("k", "@api", 1), "critical"), share == 0.3)
+		take("never", withClass(one("l", "@api", 1), "never"), false)
+		take("floor of 95", withFloor(one("m", "10/m", 1), 95), false) // rounded up, all 10 are kept
+		take("floor of 90", withFloor(one("m", "10/m", 1), 90), true)
+		now = now.Add(time.Minute)
+		take("default, later", one("k", "@api", 1), true)
+	}
 }

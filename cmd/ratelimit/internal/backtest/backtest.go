@@ -154,7 +154,7 @@ type run struct {
 type trial struct {
 	Candidate
 	slots    []int // indices of the candidate's keys in event.keys
-	capacity int64 // the smallest capacity of its rates
+	capacity int64 // the smallest capacity of its rates; the larger one of a guarantee and a pool
 	classed  bool  // whether it is a policy that takes classes
 }
 
@@ -183,7 +183,8 @@ func refused(limit string, err error) error {
 	return fmt.Errorf("limit %q: %s", limit, text)
 }
 
-// check finds the capacity of a trial. It returns an error if the library cannot parse the limit.
+// check finds the capacity of a trial. It returns an error if the library cannot parse the limit, or if
+// the limit cannot be charged as the options say.
 func (r *run) check(t *trial) error {
 	words := []any{"FCALL", "ratelimit_take", len(t.slots)}
 	for i := range t.slots {
@@ -202,13 +203,30 @@ func (r *run) check(t *trial) error {
 		_, err := r.engines[0].server.Do(append(words, t.Limit, "COST", 0, "CLASS", "any")...)
 		t.classed = err == nil
 	}
+	lends := r.lends(t.Limit)
+	if lends && r.After {
+		return fmt.Errorf("limit %q: a guarantee and a pool cannot be charged after a request; leave --charge after out", t.Limit)
+	}
+	most := int64(0)
 	t.capacity = math.MaxInt64
 	for _, key := range info[at+1].([]any) {
 		for rate := range slices.Chunk(key.([]any)[1:], 3) { // skip the shadow flag; each rate is n, period and capacity
 			t.capacity = min(t.capacity, rate[2].(int64))
+			most = max(most, rate[2].(int64))
 		}
 	}
+	if lends { // what the guarantee never has room for may be borrowed
+		t.capacity = most
+	}
 	return nil
+}
+
+// lends reports whether a limit is a policy with a guarantee and a pool.
+func (r *run) lends(limit string) bool {
+	reply, _ := r.engines[0].server.Do("FCALL_RO", "ratelimit_info", 0)
+	info, _ := reply.([]any)
+	at := slices.Index(info, any("borrow_calls")) // only such policies have them
+	return at >= 0 && slices.ContainsFunc(info[at+1].([]any), func(calls any) bool { return "@"+calls.([]any)[0].(string) == limit })
 }
 
 // steps replays all requests under the given limits. To suggest limits, it then replays the

@@ -96,6 +96,34 @@ func TestCostsOfSeveralKeys(t *testing.T) {
 	}
 }
 
+// A cost above a guarantee may be borrowed, so only one above both the guarantee and the pool is never
+// allowed. Neither is charged after a request: a run that would is refused before it reads the logs.
+func TestCostsOfAGuaranteeAndAPool(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "other", Limits: []functions.PolicyLimit{{Limit: "2/h"}}},
+		functions.Policy{Name: "bo", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/h"}, {Key: "pool", Limit: "10/h"}}, Borrow: true})))
+	log := "time,client,path,cost\n"
+	for i, cost := range []int{5, 3, 11} {
+		log += fmt.Sprintf("%d,a,/x,%d\n", noon.UnixMilli()+int64(i), cost)
+	}
+	opts := options(t)
+	opts.Library, opts.Cost = build.Text(), "cost"
+	opts.Candidates = []Candidate{{"@bo", []Key{mustKey(t, "client"), mustKey(t, "path")}}, {"@other", []Key{mustKey(t, "client")}}}
+	report := replay(t, opts, log)
+	if r := report.Limits[0]; r.Denied != 1 || r.Units != (Units{8, 11}) || r.Above != 1 || r.Capacity != 10 {
+		t.Errorf("%+v", r)
+	}
+	if r := report.Limits[1]; r.Denied != 3 || r.Above != 3 || r.Capacity != 2 {
+		t.Errorf("%+v", r)
+	}
+	opts.After = true
+	const want = `limit "@bo": a guarantee and a pool cannot be charged after a request; leave --charge after out`
+	unread := func() ([]Input, error) { t.Error("the logs are opened"); return nil, nil }
+	if _, err := Run(t.Context(), unread, opts); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // A line without a usable cost is dropped, and reported with its line number. It never counts as a
 // request of cost 1.
 func TestLinesWithoutACost(t *testing.T) {
