@@ -54,6 +54,8 @@ func TestPlanDeployRollbackDelete(t *testing.T) {
 			t.Errorf("%v: %+v, want in it %s", args, got, why)
 		}
 	}
+	write("policies:\n  t: {guarantee: 80/s, pool: 1000/s, floor: 80, tenants: 20}\n")
+	has(run(t, env, "plan", "--policies", policies), exitDiffers, "\nnote: ", "the pool of 1000/s has less than 20 guarantees of 80/s")
 	write("policies:\n  api: 100/m\n")
 	has(run(t, env, "plan", "--policies", policies), exitDiffers, "  load 0.1.0 build ", " is new, on ", "  + function ratelimit_take\n", "  + policy api: 100/m\n")
 	has(run(t, env, "deploy", "--policies", policies), exitFine, "  loaded\n", "\ndeployed ratelimit 0.1.0, build ")

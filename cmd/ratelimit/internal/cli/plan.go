@@ -43,6 +43,9 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 			if failed != nil {
 				return failed
 			}
+			if err := a.printFindings(); err != nil {
+				return err
+			}
 			return differs(!plan.InStep())
 		},
 	}))
@@ -51,6 +54,19 @@ Exit codes: 0 nothing to change Â· 1 error, or a server would refuse the build Â
 	a.namespaceFlag(cmd)
 	o.flags(cmd)
 	return cmd
+}
+
+// printFindings prints what verify says about the policies, because some of it is about servers, such as guarantees that add
+// up to more than their pool.
+func (a *app) printFindings() error {
+	if len(a.policies) == 0 || a.json {
+		return nil
+	}
+	report, err := checkPolicies(a.policies...)
+	for _, finding := range slices.Concat(report.Problems, report.Notes) {
+		a.printf("\nnote: %s\n", finding)
+	}
+	return err
 }
 
 func (a *app) printPlan(plan loader.Report, diff bool) {
