@@ -29,7 +29,7 @@ func TestOverrides(t *testing.T) {
 			if got, err := c.Allow(ctx, used, limits.PerDay(5)); err != nil || got.Limit != 7 {
 				t.Errorf("%s: under the override %+v, %v", tag, got, err)
 			}
-			if err := c.Block(ctx, client.Block{For: time.Minute}, blocked); err != nil {
+			if err := c.Block(ctx, client.Block{For: time.Hour}, blocked); err != nil {
 				t.Errorf("%s: block: %v", tag, err)
 			}
 			if err := c.Override(ctx, limits.Concurrency(2, time.Minute), time.Hour, jobs); err != nil {
@@ -79,7 +79,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("after the overrides %+v", found)
 		}
 		for _, o := range found.Overrides {
-			if o.Limit != "" || o.Ends != 0 || !soon(o.Blocked, time.Minute) {
+			if o.Limit != "" || o.Ends != 0 || !soon(o.Blocked, time.Hour) {
 				t.Errorf("a block without an override: %+v", o)
 			}
 		}
