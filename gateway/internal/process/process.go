@@ -245,8 +245,9 @@ func (g *Gateway) untilReady(ctx context.Context, reached func()) {
 			err = g.waits()
 		}
 		if err == nil {
+			running := g.onServers(ctx)
 			g.setReady(true)
-			g.options.Log.Info("ready", g.onServers(ctx)...)
+			g.options.Log.Info("ready", running...)
 			g.lookUp(ctx)
 			return
 		}
