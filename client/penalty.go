@@ -58,7 +58,11 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 			return res, nil
 		}
 	}
-	if left := countedDown(p.length, c.now().Sub(p.read)); res.RetryAfter != Never && left > res.RetryAfter {
+	left := p.length
+	if !mine {
+		left = countedDown(left, c.now().Sub(p.read))
+	}
+	if res.RetryAfter != Never && left > res.RetryAfter {
 		res.Remaining, res.RetryAfter, res.ResetAfter = 0, left, max(left, res.ResetAfter)
 	}
 	return res, nil
