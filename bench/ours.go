@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/redis/go-redis/v9"
@@ -157,9 +158,11 @@ func overridden(lib *library, prefix string) contender {
 // grown returns a contender that takes one unit from keys whose block has ended, and is remembered.
 func grown(lib *library, prefix string) contender {
 	c := take(lib, prefix, "", wholeInUse).named("ratelimit_take after GROW")
-	fill := c.fill
-	c.fill = func(n int) []redis.Cmder {
-		return append(fill(n), fcall("block", n, numbered(prefix, 1), 1, "GROW", 1, day.Milliseconds())...)
+	c.fill = func(n int) []redis.Cmder { // written as the library does, because the first calls would meet a block of even 1 ms
+		now := time.Now()
+		full, forgotten := now.Add(time.Duration(wholeInUse.prefill)*wholeInUse.period/time.Duration(wholeInUse.count)), now.Add(day)
+		value := fmt.Sprintf("blocked:%d:%d:1:%d:gcra", now.UnixMilli()-1000, full.UnixMilli(), forgotten.UnixMilli())
+		return []redis.Cmder{redis.NewStatusCmd(context.Background(), "set", key(numbered(prefix, 1)[0], n), value, "pxat", forgotten.UnixMilli())}
 	}
 	return c
 }
