@@ -106,3 +106,27 @@ func TestInfoOfAPenalty(t *testing.T) {
 		t.Errorf("after denials: %v, want nothing remembered", got)
 	}
 }
+
+// TestInfoOfBorrowedCalls checks the counts of a policy with a guarantee and a pool: on keys that probe can read, and on keys
+// that are loaded into states because they have an override. A peek is not counted.
+func TestInfoOfBorrowedCalls(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "tenant",
+		Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "2/m"}, {Key: "pool", Limit: "5/m"}}, Borrow: true})))
+	for _, overridden := range []bool{false, true} {
+		server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+		if overridden {
+			must[any](t)(server.Do("FCALL", "ratelimit_override", "1", "pool", "5/m", "3600000"))
+		}
+		for _, want := range []int64{1, 1, 2, 2, 2, 0, 0} { // who pays: 1 the guarantee, 2 the pool, 0 nobody
+			must[any](t)(server.Do("FCALL_RO", "ratelimit_peek", "2", "t", "pool", "@tenant"))
+			reply := must[any](t)(server.Do("FCALL", "ratelimit_take", "2", "t", "pool", "@tenant")).([]any)
+			if got := reply[0].(int64) * reply[5].(int64); got != want {
+				t.Errorf("overridden %v: %v, want %d to pay", overridden, reply, want)
+			}
+		}
+		got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))["borrow_calls"]
+		if want := []any{[]any{"tenant", int64(2), int64(3), int64(2)}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("overridden %v: %v, want %v", overridden, got, want)
+		}
+	}
+}
