@@ -41,8 +41,8 @@ func knock(t *testing.T, c *client.Client, b client.Block, req client.Request, a
 	}
 }
 
-// A block grows from denial to denial, but not with knocks during the block, and an allowed call does
-// not end the memory.
+// Each block is longer than the one before. A denial during a block changes nothing, and an allowed call
+// does not make the next block shorter.
 func TestPenaltyGrows(t *testing.T) {
 	for name, tt := range map[string]struct {
 		block client.Block

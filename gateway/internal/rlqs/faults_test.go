@@ -113,7 +113,8 @@ func TestSilent(t *testing.T) {
 }
 
 // TestRedisDown stops the server, once with calls that fail and once with calls whose outcome is unknown
-// because their replies are lost. No Envoy gets new units, and afterwards they do.
+// because their replies are lost. While it is stopped, no Envoy gets new units. When it is back, they get
+// units again.
 func TestRedisDown(t *testing.T) {
 	for _, failure := range []error{client.ErrUnavailable, client.ErrOutcomeUnknown} {
 		for _, limit := range []string{"20/s", "1200/m burst=400"} {

@@ -32,7 +32,8 @@ func RegisterKuadrant(server grpc.ServiceRegistrar, s *Server) {
 	kuadrant.RegisterRateLimitServiceServer(server, reservations{Server: s})
 }
 
-// reservations is Kuadrant's rate limit service. Its errors are those of [Server.ShouldRateLimit].
+// reservations implements Kuadrant's rate limit service: all four of its methods. If there is no
+// decision, they return the same errors as [Server.ShouldRateLimit].
 type reservations struct {
 	kuadrant.UnimplementedRateLimitServiceServer
 	*Server

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Server sends its answer to each stream that has asked for it, and again whenever [Server.Send]
-// changes it. Its methods may be called concurrently.
+// Server answers each stream that asks. When [Server.Send] changes the answer, it sends the new one to
+// all of them. Its methods may be called concurrently.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
