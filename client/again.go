@@ -22,12 +22,14 @@ type attempts struct {
 
 // again returns nil if a call that failed with err should be sent again now, and otherwise the error
 // to return. A call is sent again
-//   - while a cluster is moving its keys, because it was not executed;
+//   - while a cluster is moving its keys, because it was not executed, and there is time for a reply:
+//     a reply that comes too late would make the outcome unknown;
 //   - if the library was missing, and the healer has installed it (heal.go);
 //   - if its reply was lost and the call may be repeated: once after each of the pauses, until ctx
 //     is done or call.within, if set, has passed. If that fails, the outcome remains unknown.
 func (s *server) again(ctx *bounded, call *call, a *attempts, err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == "TRYAGAIN" && pauseBefore(ctx, call, pauses[min(a.moves, 1)]) {
+	pause := pauses[min(a.moves, 1)]
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == "TRYAGAIN" && time.Until(ctx.deadline) > pause+timeForAReply(ctx) && pauseBefore(ctx, call, pause) {
 		a.moves++
 		a.sent = time.Now()
 		return nil
@@ -61,6 +63,12 @@ func (s *server) again(ctx *bounded, call *call, a *attempts, err error) error {
 	}
 	*a = attempts{sent: time.Now(), lost: a.lost, n: a.n + 1}
 	return nil
+}
+
+// timeForAReply returns how much time a call that was not executed must leave for the reply to another
+// attempt: a tenth of its time, and at most half a second.
+func timeForAReply(ctx *bounded) time.Duration {
+	return min(ctx.deadline.Sub(ctx.began)/10, 500*time.Millisecond)
 }
 
 // pauseBefore waits for d, less up to half of it, and reports whether the call may then be sent

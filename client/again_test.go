@@ -256,3 +256,20 @@ func TestRepetitionEndsWithOnceTTLOfTheFirstCall(t *testing.T) {
 		}
 	})
 }
+
+// A call that the cluster answers with TRYAGAIN is not sent so late that its outcome could be unknown.
+func TestMovingKeysUntilTheDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		v.set(func() {
+			v.delay = 40 * time.Millisecond
+			v.refuse = func(string, int) (before, after error) { return nil, answered("TRYAGAIN no") }
+		})
+		for range 50 { // the pauses are random
+			_, err := c.Allow(t.Context(), "k", perDay)
+			var e *client.Error
+			if !errors.As(err, &e) || e.Code != "TRYAGAIN" || errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Fatalf("%v, want TRYAGAIN", err)
+			}
+		}
+	})
+}
