@@ -271,8 +271,15 @@ func TestPenaltyOfACrowd(t *testing.T) {
 				}
 				crowd.Wait()
 				synctest.Wait()
-				if got := v.seen("block"); got != 1 {
+				// With batches, callers learn of the denial one after the other. Who learns of it after the block was made may
+				// make another call, which changes nothing.
+				if got := v.seen("block"); got < 1 || got > 1 && opts == nil {
 					t.Errorf("%d blocks, want 1", got)
+				}
+				grow := req
+				grow.Grow = true
+				if res := must[client.Result](t)(c.Peek(t.Context(), grow)); len(res.Grown) != 1 || res.Grown[0].Length != time.Minute {
+					t.Errorf("the block is %+v, want one of a minute", res.Grown)
 				}
 			})
 		})

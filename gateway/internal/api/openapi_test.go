@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +203,9 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
+// limitsOf matches the first limit of a request.
+var limitsOf = regexp.MustCompile(`("limits?":\[?)"[^"]*"(.*)`)
+
 // TestDocumentHasEveryStatus checks that each example in openapi.yaml gets a decision. It also
 // checks that openapi.yaml lists the statuses that requests get, and no others.
 func TestDocumentHasEveryStatus(t *testing.T) {
@@ -218,7 +223,9 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 				}
 			}
 			if d.RequestBody != nil {
-				for title, example := range d.RequestBody.Content["application/json"].Examples {
+				examples := d.RequestBody.Content["application/json"].Examples
+				for _, title := range slices.Sorted(maps.Keys(examples)) {
+					example := examples[title]
 					if name == "commit" {
 						example.Value["reservation_id"] = reserved(t, up)
 					}
@@ -229,7 +236,7 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 					if answer := send(t, up, "POST", name, string(text)); answer.Code != http.StatusOK {
 						t.Errorf("%s, %s: %d %s", name, title, answer.Code, answer.Body)
 					}
-					body = string(text)
+					body = cmp.Or(body, string(text))
 				}
 				try(up, "{")
 				try(up, strings.Repeat(" ", mostBytes+1))
@@ -246,7 +253,7 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 			case "commit":
 				try(up, `{"reservation_id":"none","actual":1}`)
 			}
-			if text := strings.NewReplacer(`"3/m"`, `"@none"`, `"100000/h"`, `"@none"`, `"concurrency 3 lease=30s"`, `"@none"`, `"100/d"`, `"@none"`, `"1000/h"`, `"@none"`, `"100/m"`, `"@none"`, `"10/s burst=20"`, `"@none"`).Replace(body); text != body {
+			if text := limitsOf.ReplaceAllString(body, `${1}"@none"${2}`); text != body {
 				try(up, text)
 			}
 			if want := slices.Sorted(maps.Keys(d.Responses)); !slices.Equal(slices.Sorted(maps.Keys(got)), want) {
