@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '1f73bf5bd013'
+local BUILD_ID = '4869c1e1778e'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -32,6 +32,7 @@ local limits = {}
 local never = {}
 local requests = {}
 local decisions = {}
+local one_key = {}
 local borrowing = {}
 local tracking = {}
 local once = {}
@@ -1924,15 +1925,18 @@ function decisions.plain(keys, request)
   reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = denies and 0 or 1, capacity, least, longest_wait, longest, binding
   return reply
 end
+end
 
-local key_of_one, one = {}, { limits = {}, costs = {}, count = 1 }
-local reply_of_one = { 1, 0, 0, 0, 0, 1 }
+--@ src/61_one_key.lua
+do
+local sought = decisions.sought
+local keys, request = {}, { limits = {}, costs = {}, count = 1 }
+local reply = { 1, 0, 0, 0, 0, 1 }
 
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
-  local whole = reply_of_one
-  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
-  return whole
+  reply[1], reply[2], reply[3], reply[4], reply[5] = allowed, capacity, free, retry, reset
+  return reply
 end
 
 local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
@@ -1960,13 +1964,13 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     allowed = cost
   end
   if not free then
-    key_of_one[1], one.limits[1], one.costs[1], one.counted, one.UPTO, one.looks_again = key, named, cost, calls, nil, nil
-    one.floors, one.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
+    keys[1], request.limits[1], request.costs[1], request.counted, request.UPTO, request.looks_again = key, named, cost, calls, nil, nil
+    request.floors, request.calls_of = percent and { percent }, calls ~= named.calls and { calls } or nil
     if option == 'UPTO' then
-      one.UPTO = cost
-      requests.limit_costs(one)
+      request.UPTO = cost
+      requests.limit_costs(request)
     end
-    return (decisions.decide(key_of_one, one, option == 'FORCE' and 'force' or 'charge', false, 0, head, left))
+    return (decisions.decide(keys, request, option == 'FORCE' and 'force' or 'charge', false, 0, head, left))
   elseif cost > free or cost == 0 then
     local reset, retry, capacity = limit.waits(limit, cost > free and sought(limit.capacity, cost, above), a, b, c)
     return answer(calls, cost > free and 0 or allowed, capacity or limit.capacity, free, retry, reset)
@@ -1975,7 +1979,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
   return answer(calls, allowed, capacity or limit.capacity, free - cost, option == 'FORCE' and 0 or retry, reset)
 end
 
-function decisions.above(key, limit, cost, option, percent, calls)
+function one_key.above(key, limit, cost, option, percent, calls)
   if not limit.rate then return beyond(key, limit, cost, option, percent, calls) end
   local above = states.kept(limit.capacity, percent)
   local free, a, b, c = limit.probe(key, limit, states.wanted(limit.capacity, cost, above))
@@ -1986,7 +1990,7 @@ function decisions.above(key, limit, cost, option, percent, calls)
   return answer(calls, 1, capacity or limit.capacity, free - above - cost, retry, reset)
 end
 
-function decisions.one(key, limit, cost, option)
+function one_key.decide(key, limit, cost, option)
   local free, a, b, c = limit.probe(key, limit, cost)
   if not free or option or cost == 0 then
     return beyond(key, limit, cost, option, nil, limit.calls, free, a, b, c)
@@ -3929,7 +3933,7 @@ end
 
 --@ src/verbs/take.lua
 do
-local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
+local one, above, LONGEST_KEY = one_key.decide, one_key.above, requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
 local function decide_with_options(keys, request)

@@ -1,4 +1,4 @@
--- Policies are named limits. The build (functions/policies.go) writes them into this file, so that a
+-- Policies are named limits. The build (functions/baked.go) writes them into this file, so that a
 -- call with "@name" need not read them from a Redis key.
 --
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },

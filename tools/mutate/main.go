@@ -65,6 +65,7 @@ var own = map[string]string{
 	"src/46_never.lua":       "never",
 	"src/50_requests.lua":    "bad_input|several_keys|each",
 	"src/60_decisions.lua":   "several_keys|each|upto|force|block",
+	"src/61_one_key.lua":     "gcra|upto|force|floor|block|override",
 	"src/65_tracking.lua":    "once_and_track",
 	"src/70_once.lua":        "once_and_track",
 	"src/72_overrides.lua":   "override",

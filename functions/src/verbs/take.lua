@@ -4,7 +4,7 @@
 --   Output { allowed, limit, remaining, retry_after_ms, reset_after_ms, index }, three more with a shadow policy, and a list with EACH
 --   Errors BADARGS BADLIMIT BADCOST BADKEYS BADSTATE NOPOLICY
 
-local one, above, LONGEST_KEY = decisions.one, decisions.above, requests.LONGEST_KEY
+local one, above, LONGEST_KEY = one_key.decide, one_key.above, requests.LONGEST_KEY
 local OPTIONS = { COST = true, UPTO = true, FORCE = true, FLOOR = true, CLASS = true, BORROW = true, ONCE = true, TRACK = true, EACH = true }
 
 -- decide_with_options handles a request with any options.
