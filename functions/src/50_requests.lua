@@ -342,11 +342,12 @@ end
 
 local plain_request = { limits = limits_of_call, costs = costs_of_call } -- reused by the next call
 
--- plain returns the request of a call that has one known limit of one rate for each key, and no other arguments. For
--- any other call it returns nil. read takes longer.
+-- plain returns the request of a call that has one known limit of one rate for each key, and at most EACH. For any other
+-- call it returns nil. read takes longer.
 function requests.plain(keys, args)
   local known, number, asked, counted = limits.known, #keys, 0, nil
-  if number ~= #args or number == 0 or number > MOST_LIMITS then return nil end
+  local each = args[number + 1] == 'EACH' and 1 or nil
+  if number + (each or 0) ~= #args or number == 0 or number > MOST_LIMITS then return nil end
   for i = 1, number do
     local limit = known[args[i]]
     if not limit or not limit.rate or limit.floor then return nil end
@@ -355,7 +356,7 @@ function requests.plain(keys, args)
   end
   if asked > FEW or requests.too_long(keys) or requests.repeated(keys) then return nil end
   clock.now = nil
-  plain_request.count, plain_request.counted = number, counted
+  plain_request.count, plain_request.counted, plain_request.EACH = number, counted, each
   return plain_request
 end
 

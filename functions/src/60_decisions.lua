@@ -232,6 +232,17 @@ local function add(i, retry, left, denies)
 end
 
 local results = {} -- the list that EACH adds to the reply; reused by the next call
+local reply_each = { 1, 0, 0, 0, 0, 1, results } -- reply for EACH without shadow policies
+
+-- note sets the result of key i.
+local function note(i, allowed, capacity, free, retry, reset, charged)
+  local entry = results[i]
+  if not entry then
+    entry = {}
+    results[i] = entry
+  end
+  entry[1], entry[2], entry[3], entry[4], entry[5], entry[6] = allowed, capacity, free, retry, reset, charged
+end
 
 local denials = {} -- whether each key of a call with policies denies; reused by the next call
 
@@ -316,12 +327,7 @@ function decide(keys, request, verb, peeks, known, head, left)
       reset, retry, most = limit.waits(limit, denies and sought(limit.capacity, cost, kept[i]), a, second[i], third[i])
     end
     if counted then denials[i] = denies end
-    if each then
-      local entry = results[i] or {}
-      results[i] = entry
-      entry[1], entry[2], entry[3], entry[4], entry[5] = denies and 0 or upto and cost or 1, most or limit.capacity, free, retry, reset
-      entry[6] = groups and (charged and cost or 0) or nil
-    end
+    if each then note(i, denies and 0 or upto and cost or 1, most or limit.capacity, free, retry, reset, groups and (charged and cost or 0) or nil) end
     if groups then add(i, retry, free, denies) end
     if group == ENFORCED or not enforced then
       if denies then
@@ -337,19 +343,15 @@ function decide(keys, request, verb, peeks, known, head, left)
     end
   end
   if upto and allowed == 1 then allowed = costs[binding] end
-  local whole = (groups or each) and {} or reply
+  local whole = groups and {} or each and reply_each or reply
   whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = allowed, capacity, least, longest_wait, longest, binding
   if groups then
     would = would or would_be
     if not enforced then whole[1], whole[4] = upto or 1, 0 end
     whole[7], whole[8], whole[9] = would[1], would[4], would[6]
   end
-  if each then
-    for i = number + 1, #results do
-      results[i] = nil
-    end
-    whole[#whole + 1] = results
-  end
+  if each then results[number + 1] = nil end -- the list ends there
+  if each and groups then whole[10] = results end
   if counted and not peeks and not refunds then count(request) end
   return whole, changes and not peeks, ENFORCED.charged
 end
@@ -363,8 +365,8 @@ function decisions.decide(keys, request, verb, peeks, known, head, left)
   return whole, charges, passes
 end
 
--- plain carries out a take without options. It does what decide would, if the function probe of every limit knows how many
--- units fit.
+-- plain carries out a take with at most the option EACH. It does what decide would, if the function probe of every limit knows how
+-- many units fit.
 function decisions.plain(keys, request)
   local named, number, now, denies = request.limits, request.count, not CLOCK_STANDS and clock.ms() or nil, false
   for i = 1, number do
@@ -374,7 +376,7 @@ function decisions.plain(keys, request)
     rooms[i], first[i], second[i], third[i] = free, a, b, c
     if free < 1 then denies = true end
   end
-  local least, binding, capacity, longest_wait, longest = numbers.MOST, 0, 0, 0, 0
+  local each, least, binding, capacity, longest_wait, longest = request.EACH, numbers.MOST, 0, 0, 0, 0
   for i = 1, number do
     local limit, free = named[i], rooms[i]
     local reset, retry, most
@@ -387,11 +389,14 @@ function decisions.plain(keys, request)
       reset, retry, most = limit.commit(keys[i], limit, 1, first[i], second[i], third[i], now)
       if free < least then least, binding, capacity = free, i, most or limit.capacity end
     end
+    if each then note(i, rooms[i] < 1 and 0 or 1, most or limit.capacity, free, retry, reset) end
     if retry ~= 0 then longest_wait = longer(longest_wait, retry) end
     if reset > longest then longest = reset end
   end
   ENFORCED.charged = not denies
   if request.counted then count(request) end
-  reply[1], reply[2], reply[3], reply[4], reply[5], reply[6] = denies and 0 or 1, capacity, least, longest_wait, longest, binding
-  return reply
+  local whole = each and reply_each or reply
+  if each then results[number + 1] = nil end
+  whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = denies and 0 or 1, capacity, least, longest_wait, longest, binding
+  return whole
 end
