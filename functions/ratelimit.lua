@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '0fa16a85e804'
+local BUILD_ID = 'cf399fde8982'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1940,8 +1940,9 @@ local reply = { 1, 0, 0, 0, 0, 1 }
 
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = allowed, capacity, free, retry, reset
-  return reply
+  local whole = reply
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  return whole
 end
 
 local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)

@@ -8,8 +8,9 @@ local reply = { 1, 0, 0, 0, 0, 1 } -- reused by the next call
 -- answer returns the reply to a call with one key, and adds the call to the counts of its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
-  reply[1], reply[2], reply[3], reply[4], reply[5] = allowed, capacity, free, retry, reset
-  return reply
+  local whole = reply
+  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  return whole
 end
 
 -- beyond decides what the functions decide and above do not: calls with an option, and keys of which probe does not know how many
