@@ -33,7 +33,9 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	}
 	key := req.Keys[res.Index-1]
 	if b == (Block{}) && isPolicy(req.Limits[res.Index-1]) {
-		b = c.penalties.parsed.penalty(ctx, key, req.Limits[res.Index-1])
+		if keys := c.penalties.parsed.told(ctx, key, req.Limits[res.Index-1]); len(keys) == 1 {
+			b = keys[0].penalty
+		}
 	}
 	if b == (Block{}) {
 		return res, nil

@@ -41,6 +41,10 @@ type Policy struct {
 	// Penalty says how programs that limit with the policy block the keys that it denies. The library
 	// tells it, and does not apply it. nil if there is none.
 	Penalty *Penalty
+
+	// Warn is the percentage of a limit, 50 to 100, from which on programs that limit with the policy warn the
+	// caller of an allowed call. The library tells it, and does not apply it. 0 if there is none.
+	Warn int
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -162,6 +166,9 @@ func (p Policy) Faults() []Fault {
 	faults = append(faults, p.borrowFaults()...)
 	if text := p.penaltyFault(); text != "" {
 		wrong(-1, false, "policy %s has a penalty: %s", cut(p.Name), text)
+	}
+	if p.Warn != 0 && (p.Warn < 50 || p.Warn > 100) {
+		wrong(-1, false, "policy %s warns at %d %%; give it a whole percentage from 50 to 100", cut(p.Name), p.Warn)
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
 		if !policyName.MatchString(class) {
@@ -350,6 +357,9 @@ func (p Policy) appendLua(b []byte) []byte {
 	if t := p.Penalty; t != nil {
 		b = fmt.Appendf(b, ", penalty = { %d, %d, %d }", t.First.Milliseconds(), t.Max.Milliseconds(), t.Forget.Milliseconds())
 	}
+	if p.Warn != 0 {
+		b = fmt.Appendf(b, ", warn = %d", p.Warn)
+	}
 	if p.AnyClass {
 		b = append(b, ", classes = true"...)
 	} else if len(p.Classes) > 0 {
@@ -433,6 +443,9 @@ func readPolicy(line string) (Policy, bool) {
 	if _, penalty, found := strings.Cut(rest, "penalty = { "); found {
 		_, _ = fmt.Sscanf(penalty, "%d, %d, %d", &ms[0], &ms[1], &ms[2])
 		policy.Penalty = &Penalty{ms[0] * time.Millisecond, ms[1] * time.Millisecond, ms[2] * time.Millisecond}
+	}
+	if _, warn, found := strings.Cut(rest, "warn = "); found {
+		_, _ = fmt.Sscanf(warn, "%d", &policy.Warn)
 	}
 	policy.AnyClass = strings.HasPrefix(classes, "true")
 	for _, class := range strings.Split(classes, " [")[1:] {
