@@ -91,6 +91,7 @@ type parsedKey struct {
 	rates     []parsedRate
 	classes   map[string]int // percentages that classes keep free; nil if there are none
 	penalty   Block          // of the policy; the zero Block if there is none
+	warn      int            // percentage from which on the policy warns; 0 if it does not
 	canary    *parsedKey     // the key's limit in the canary of the policy; nil if there is none
 }
 
@@ -197,10 +198,10 @@ func (p *parsedLimits) batchable(ctx context.Context, a single, ttl time.Duratio
 	return listed || a.class == ""
 }
 
-// penalty returns the penalty of a policy, as the node of key has told it within refreshAfter, or the zero
-// Block. If the policy was not fetched for so long, penalty fetches it. While another call does, penalty
+// told returns a policy, as the node of key has told it within refreshAfter, with a parsedKey for each of
+// its keys. If the policy was not fetched for so long, told fetches it. While another call does, told
 // returns what was known before, if anything.
-func (p *parsedLimits) penalty(ctx context.Context, key string, policy Limit) Block {
+func (p *parsedLimits) told(ctx context.Context, key string, policy Limit) []parsedKey {
 	l, node := p.on(ctx, key, policy)
 	p.mu.Lock()
 	entry := p.get(l)
@@ -212,10 +213,7 @@ func (p *parsedLimits) penalty(ctx context.Context, key string, policy Limit) Bl
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(entry.keys) != 1 {
-		return Block{}
-	}
-	return entry.keys[0].penalty
+	return entry.keys
 }
 
 // on returns the limitOn for limit on the node of key, and a client of that node. Only a policy
@@ -297,6 +295,11 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 	if parseIntegers(described(fields["penalty"]), ms[:]) && slices.Min(ms[:]) > 0 && slices.Max(ms[:]) <= mostCost {
 		for i := range keys {
 			keys[i].penalty = Block{For: milliseconds(ms[0]), Max: milliseconds(ms[1]), Forget: milliseconds(ms[2])}
+		}
+	}
+	if warn, ok := fields["warn"].(int64); ok && warn >= leastWarn && warn <= 100 {
+		for i := range keys {
+			keys[i].warn = int(warn)
 		}
 	}
 	canary, _ := parseKeys(fields["canary_limit"], fields["canary_algorithms"])

@@ -12,7 +12,8 @@ import (
 // asks the server, and remembers the answer for a minute. If the policy has no penalty, it blocks nothing.
 //
 // Penalize blocks nothing if res is allowed, for example because only a shadow policy has denied, or if
-// no server has decided: Result.Source is not "server". It blocks nothing if a policy of several keys is
+// no server has decided: Result.Source is not "server". It blocks nothing if RetryAfter is Never, because a cost
+// above the capacity of the limit is a mistake, and not too many calls. It blocks nothing if a policy of several keys is
 // in req, because the key that has denied may be one that others share, such as a pool. It blocks nothing
 // for a req with Class, Floor or Borrow, which may be denied only for the sake of others. But the penalty of
 // a policy with `classes: any` applies to a req with Class, because this policy keeps nothing free. If a
@@ -22,7 +23,7 @@ import (
 // If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
 // block as any other.
 func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result) (Result, error) {
-	if res.Allowed || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
+	if res.Allowed || res.RetryAfter == Never || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
 		return res, nil
 	}
 	if req.Class != "" && b != (Block{}) { // but a policy that has a penalty keeps nothing free for a class
@@ -33,7 +34,9 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	}
 	key := req.Keys[res.Index-1]
 	if b == (Block{}) && isPolicy(req.Limits[res.Index-1]) {
-		b = c.penalties.parsed.penalty(ctx, key, req.Limits[res.Index-1])
+		if keys := c.penalties.parsed.told(ctx, key, req.Limits[res.Index-1]); len(keys) == 1 {
+			b = keys[0].penalty
+		}
 	}
 	if b == (Block{}) {
 		return res, nil
@@ -41,8 +44,8 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	if b.For <= 0 || b.Max == 0 || b.Forget == 0 || b.Extend {
 		return res, c.observers.refuse(ctx, "block", c.keys([]string{key}), nil, fmt.Errorf("BADARGS a penalty of %+v; give For, Max and Forget, without Extend", b))
 	}
-	// A block that denies its only key says the same as RetryAfter and ResetAfter, unless that is Never.
-	perhapsBlocked := len(req.Keys) > 1 || res.RetryAfter == Never || res.RetryAfter == res.ResetAfter
+	// A block that denies its only key says the same as RetryAfter and ResetAfter.
+	perhapsBlocked := len(req.Keys) > 1 || res.RetryAfter == res.ResetAfter
 	p, mine := c.penalties.begin(key, perhapsBlocked)
 	switch {
 	case p == nil:
@@ -62,7 +65,7 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	if !mine {
 		left = countedDown(left, c.now().Sub(p.read))
 	}
-	if res.RetryAfter != Never && left > res.RetryAfter {
+	if left > res.RetryAfter {
 		res.Remaining, res.RetryAfter, res.ResetAfter = 0, left, max(left, res.ResetAfter)
 	}
 	return res, nil

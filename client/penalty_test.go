@@ -100,8 +100,8 @@ func TestPenaltyAfterUnblock(t *testing.T) {
 		knock(t, c, minuteToHour, req, false, time.Minute)
 		must[int64](t)(c.Unblock(t.Context(), "ip"))
 		knock(t, c, minuteToHour, client.For("ip", "5/m", 6), false, client.Never)
-		if got := must[client.Result](t)(c.Peek(t.Context(), client.For("ip", "5/m", 0))).RetryAfter; got != time.Minute {
-			t.Errorf("blocked for %v, want 1m", got)
+		if got := must[client.Result](t)(c.Peek(t.Context(), client.For("ip", "5/m", 0))).RetryAfter; got != 0 {
+			t.Errorf("blocked for %v by a cost above the capacity, want no block", got)
 		}
 	})
 }
@@ -306,4 +306,17 @@ func TestPenaltyIsRedeployed(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
+}
+
+// A cost above the capacity of the limit can never be allowed. It is a mistake of the caller and no offence, so it
+// earns no penalty.
+func TestNoPenaltyForTooLargeACost(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		knock(t, c, minuteToHour, client.For("ip", "5/m", 6), false, client.Never)
+		knock(t, c, client.Block{}, client.For("ip", "@login", 2), false, client.Never)
+		if got := v.seen("block"); got != 0 {
+			t.Errorf("%d blocks, want none", got)
+		}
+		knock(t, c, client.Block{}, client.For("ip", "@login"), true, 0)
+	}, withPenalties(t))
 }

@@ -113,6 +113,9 @@ func (p Policy) appendLua(b []byte) []byte {
 	if t := p.Penalty; t != nil {
 		b = fmt.Appendf(b, ", penalty = { %d, %d, %d }", t.First.Milliseconds(), t.Max.Milliseconds(), t.Forget.Milliseconds())
 	}
+	if p.Warn != 0 {
+		b = fmt.Appendf(b, ", warn = %d", p.Warn)
+	}
 	if p.AnyClass {
 		b = append(b, ", classes = true"...)
 	} else if len(p.Classes) > 0 {
@@ -196,6 +199,9 @@ func readPolicy(line string) (Policy, bool) {
 	if _, penalty, found := strings.Cut(rest, "penalty = { "); found {
 		_, _ = fmt.Sscanf(penalty, "%d, %d, %d", &ms[0], &ms[1], &ms[2])
 		policy.Penalty = &Penalty{ms[0] * time.Millisecond, ms[1] * time.Millisecond, ms[2] * time.Millisecond}
+	}
+	if _, warn, found := strings.Cut(rest, "warn = "); found {
+		_, _ = fmt.Sscanf(warn, "%d", &policy.Warn)
 	}
 	policy.AnyClass = strings.HasPrefix(classes, "true")
 	for _, class := range strings.Split(classes, " [")[1:] {

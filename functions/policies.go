@@ -36,6 +36,10 @@ type Policy struct {
 	// Penalty says how programs that limit with the policy block the keys that it denies. The library
 	// tells it, and does not apply it. nil if there is none.
 	Penalty *Penalty
+
+	// Warn is the percentage of a limit, 50 to 100, from which on programs that limit with the policy warn the
+	// caller of an allowed call. The library tells it, and does not apply it. 0 if there is none.
+	Warn int
 }
 
 // Canary has other limits, which apply to a share of a policy's keys. A key is in the canary's
@@ -157,6 +161,9 @@ func (p Policy) Faults() []Fault {
 	faults = append(faults, p.borrowFaults()...)
 	if text := p.penaltyFault(); text != "" {
 		wrong(-1, false, "policy %s has a penalty: %s", cut(p.Name), text)
+	}
+	if p.Warn != 0 && (p.Warn < 50 || p.Warn > 100) {
+		wrong(-1, false, "policy %s warns at %d %%; give it a whole percentage from 50 to 100", cut(p.Name), p.Warn)
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Classes)) {
 		if !policyName.MatchString(class) {

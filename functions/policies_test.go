@@ -32,12 +32,13 @@ var mixed = []Policy{
 	{Name: "u", Limits: []PolicyLimit{{"a", "1/m"}, {"b", "2/m"}}, Shadow: true, Track: true, Canary: &Canary{Limits: []string{"3/m", "4/m, 5/h"}, Share: 1000}},
 	{Name: "v", Limits: []PolicyLimit{{Limit: "100/m"}}, Track: true, Canary: &Canary{Limits: []string{"60/m"}, Share: 1, Shadow: true}},
 	{Name: "w", Limits: []PolicyLimit{{Limit: "5/m"}}, Shadow: true, Track: true, AnyClass: true, Canary: &Canary{Limits: []string{"6/m"}, Share: 1},
-		Penalty: &Penalty{time.Minute, time.Hour, 24 * time.Hour}},
+		Penalty: &Penalty{time.Minute, time.Hour, 24 * time.Hour}, Warn: 80},
+	{Name: "x", Limits: []PolicyLimit{{Limit: "5/m"}}, Warn: 100},
 }
 
 func TestABuildWithPoliciesCanBeReadBack(t *testing.T) {
 	build := redistest.Must[Build](t)(New(WithPolicies(mixed...)))
-	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6], mixed[7]} // sorted by name
+	want := []Policy{mixed[2], mixed[1], mixed[0], mixed[3], mixed[4], mixed[5], mixed[6], mixed[7], mixed[8]} // sorted by name
 	got, err := ReadPolicies(build.Text())
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v (%v), want %+v", got, err, want)
@@ -65,7 +66,7 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 	if all == BuildID() {
 		t.Error("policies left the build id as it was")
 	}
-	if again := id(WithPolicies(mixed[2], mixed[3], mixed[6], mixed[7]), WithPolicies(mixed[1], mixed[5], mixed[4], mixed[0])); again != all {
+	if again := id(WithPolicies(mixed[2], mixed[3], mixed[8], mixed[6], mixed[7]), WithPolicies(mixed[1], mixed[5], mixed[4], mixed[0])); again != all {
 		t.Error("another order of the same policies gave another build id")
 	}
 	if id(WithPolicies()) != BuildID() {
@@ -82,6 +83,8 @@ func TestTheBuildIDCoversThePolicies(t *testing.T) {
 		{Name: "api", Limits: one("", "100/m").Limits, Canary: &Canary{Limits: []string{"60/m"}, Share: 50, Shadow: true}},
 		{Name: "api", Limits: one("", "100/m").Limits, Penalty: &Penalty{time.Minute, time.Hour, 24 * time.Hour}},
 		{Name: "api", Limits: one("", "100/m").Limits, Penalty: &Penalty{time.Minute, time.Hour, 25 * time.Hour}},
+		{Name: "api", Limits: one("", "100/m").Limits, Warn: 50},
+		{Name: "api", Limits: one("", "100/m").Limits, Warn: 51},
 	} {
 		got := id(WithPolicies(policy))
 		if seen[got] {

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'cf399fde8982'
+local BUILD_ID = '27aa5c03a7db'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3819,8 +3819,9 @@ redis.register_function{
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
       if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
-      local penalty = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]).penalty
-      if penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', penalty end
+      local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
+      if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
+      if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end
     end
     return reply
   end,

@@ -166,6 +166,9 @@ func policiesOf(code string) map[string]string {
 		if p.Penalty != nil {
 			text += fmt.Sprintf(" (penalty %v)", *p.Penalty)
 		}
+		if p.Warn != 0 {
+			text += fmt.Sprintf(" (warn at %d%%)", p.Warn)
+		}
 		if p.Track {
 			text += " (track)"
 		}

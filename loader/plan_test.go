@@ -224,20 +224,23 @@ func TestPlanOfClassesAndGuarantees(t *testing.T) {
 	}
 }
 
-// A plan shows the penalty of a policy, and a change of only that.
+// A plan shows the penalty of a policy, at which share it warns, and a change of only that.
 func TestPlanOfPenalties(t *testing.T) {
 	addr, _ := startRedis(t)
 	l := newLoader(t, at(t, addr))
 	for _, tt := range []struct {
 		penalty *functions.Penalty
+		warn    int
 		want    string
 	}{
-		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}, "policy login added: >5/m (penalty 1m..1h, forget 1d)\n"},
-		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}, "policy login changed: 5/m (penalty 1m..1h, forget 1d)>5/m (penalty 1m..1h, forget 1h)\n"},
-		{nil, "policy login changed: 5/m (penalty 1m..1h, forget 1h)>5/m\n"},
+		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}, 0, "policy login added: >5/m (penalty 1m..1h, forget 1d)\n"},
+		{&functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}, 0, "policy login changed: 5/m (penalty 1m..1h, forget 1d)>5/m (penalty 1m..1h, forget 1h)\n"},
+		{nil, 0, "policy login changed: 5/m (penalty 1m..1h, forget 1h)>5/m\n"},
+		{nil, 80, "policy login changed: 5/m>5/m (warn at 80%)\n"},
+		{nil, 90, "policy login changed: 5/m (warn at 80%)>5/m (warn at 90%)\n"},
 	} {
 		build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
-			Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: tt.penalty})))
+			Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: tt.penalty, Warn: tt.warn})))
 		plan := must[loader.Report](t)(l.Plan(t.Context(), build, loader.Options{}))
 		if got := describeChanges(plan.Nodes[0].Changes); !strings.HasSuffix(got, tt.want) || strings.Count(got, "policy") != 1 {
 			t.Errorf("%s\nwant\n%s", got, tt.want)

@@ -82,18 +82,24 @@ func TestInfoOfALimit(t *testing.T) {
 	}
 }
 
-// TestInfoOfAPenalty checks that ratelimit_info tells the penalty of a policy, and that the library does
+// TestInfoOfAPenalty checks that ratelimit_info tells the penalty of a policy and when it warns, and that the library does
 // not apply it.
 func TestInfoOfAPenalty(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, AnyClass: true, Canary: &functions.Canary{Limits: []string{"2/m"}, Share: 1},
 			Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}},
+		functions.Policy{Name: "warns", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, Warn: 80},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
 	)))
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))
 	for limit, want := range map[string]any{"@login": []any{int64(60000), int64(3600000), int64(86400000)}, "@none": nil, "1/m": nil} {
 		got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", limit)))["penalty"]
 		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", limit, got, want)
+		}
+	}
+	for limit, want := range map[string]any{"@warns": int64(80), "@login": nil, "1/m": nil} {
+		if got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", limit)))["warn"]; got != want {
 			t.Errorf("%s: %v, want %v", limit, got, want)
 		}
 	}

@@ -263,6 +263,8 @@ func (c *checker) lease(p Policy, what string, at *yaml.Node) {
 		c.wrong.Wrong(at, "%s: a lease has no cost; remove cost", what)
 	case p.Penalty != nil:
 		c.wrong.Wrong(at, "%s: a lease has no penalty; remove penalty and forget", what)
+	case p.Warn != 0:
+		c.wrong.Wrong(at, "%s: a lease has no warning; remove warn", what)
 	}
 }
 

@@ -195,6 +195,7 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		Tenants     *yaml.Node `yaml:"tenants"`
 		Penalty     *yaml.Node `yaml:"penalty"`
 		Forget      *yaml.Node `yaml:"forget"`
+		Warn        *yaml.Node `yaml:"warn"`
 	}
 	what := "policy " + policy.Name
 	before := len(s.Mistakes)
@@ -226,6 +227,14 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 		s.classes(&policy, f.Classes)
 	}
 	s.penalty(&policy, f.Penalty, f.Forget, what)
+	if f.Warn != nil {
+		before := len(s.Mistakes)
+		if n := s.Number(f.Warn, "warn"); (n < 50 || n > 100) && len(s.Mistakes) == before {
+			s.Wrong(f.Warn, "warn is %d; write the percentage of the limit from which on callers are warned, from 50 to 100", n)
+		} else if len(s.Mistakes) == before {
+			policy.Warn = int(n)
+		}
+	}
 	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}

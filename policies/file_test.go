@@ -48,7 +48,7 @@ policies:
     limits: [a: 1/m, b: 2/m]
   classed: {limit: 5/m, classes: {critical: 0, default: 20, shadow: 100}}
   any: {limit: 5/m, classes: any}
-  login: {limit: 5/m, shadow: true, classes: any, penalty: 1m30s..1h, forget: 1d12h}
+  login: {limit: 5/m, shadow: true, classes: any, penalty: 1m30s..1h, forget: 1d12h, warn: 80}
   tenant: {guarantee: 80/s, pool: 1000/s, floor: 80, track: true, canary: {guarantee: 90/s, pool: 1000/s, share: 5%}}
   tenants: {guarantee: 80/s, pool: 1000/s, canary: {guarantee: 90/s, pool: 1000/s, floor: 20, share: 5%}}
 `)
@@ -64,7 +64,7 @@ policies:
 		{Name: "classed", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "shadow": 100}},
 		{Name: "any", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, AnyClass: true},
 		{Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Shadow: true, AnyClass: true,
-			Penalty: &functions.Penalty{First: 90 * time.Second, Max: time.Hour, Forget: 36 * time.Hour}},
+			Penalty: &functions.Penalty{First: 90 * time.Second, Max: time.Hour, Forget: 36 * time.Hour}, Warn: 80},
 		{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Track: true, Borrow: true, Floor: 80,
 			Canary: &functions.Canary{Limits: []string{"90/s", "1000/s"}, Share: 50, Floor: 80}},
 		{Name: "tenants", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "80/s"}, {Key: "pool", Limit: "1000/s"}}, Borrow: true,

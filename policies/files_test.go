@@ -49,7 +49,7 @@ func TestSeveralFiles(t *testing.T) {
 twice.yaml:5:3: "b" is given twice; the first is at a.yaml:3:3`,
 		"a.yaml a.yaml": `a.yaml:2:3: "api" is given twice; the first is at a.yaml:2:3
 a.yaml:3:3: "b" is given twice; the first is at a.yaml:3:3`,
-		"twice.yaml wrong.yaml a.yaml": `wrong.yaml:2:7: unknown field "limt"; policy f has description, limit, limits, cost, shadow, track, canary, classes, guarantee, pool, floor, tenants, penalty, forget
+		"twice.yaml wrong.yaml a.yaml": `wrong.yaml:2:7: unknown field "limt"; policy f has description, limit, limits, cost, shadow, track, canary, classes, guarantee, pool, floor, tenants, penalty, forget, warn
 a.yaml:2:3: "api" is given twice; the first is at twice.yaml:4:3
 a.yaml:3:3: "b" is given twice; the first is at twice.yaml:5:3`,
 		"a.yaml large.yaml": `a.yaml, large.yaml: 10001 policies; a build has at most 10000`,

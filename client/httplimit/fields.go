@@ -105,6 +105,7 @@ type fields struct {
 const (
 	policyField = "Ratelimit-Policy" // as spelled in http.Header
 	limitField  = "Ratelimit"
+	warnField   = "X-Ratelimit-Warning"
 )
 
 func (m *middleware) newFields(header http.Header) *fields {
@@ -160,6 +161,15 @@ func (f *fields) set(req client.Request, result client.Result) {
 		f.header.Set("X-Ratelimit-Limit", strconv.FormatInt(result.Limit, 10))
 		f.header.Set("X-Ratelimit-Remaining", strconv.FormatInt(result.Remaining, 10))
 		f.header.Set("X-Ratelimit-Reset", strconv.FormatInt(time.Now().Add(result.ResetAfter).Add(time.Second-1).Unix(), 10))
+	}
+}
+
+// warn writes the field for a policy that warns: the percentage of its limit that is used. Of several
+// middlewares, the largest stays.
+func (f *fields) warn(percent int) {
+	before, _ := strconv.Atoi(f.header.Get(warnField))
+	if percent > before {
+		f.header.Set(warnField, strconv.Itoa(percent))
 	}
 }
 

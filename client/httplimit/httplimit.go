@@ -202,6 +202,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	}
 	fields := m.newFields(w.Header())
 	charge := adapter.NewCharge(m.Limiter, req, result, fields.set)
+	fields.warn(m.Warning(ctx, req, result))
 	if !result.Allowed {
 		m.deny(w, req, result)
 		return

@@ -3,11 +3,11 @@
 --
 -- name -> { limit, limit ..., keys = { name of the limit's key, ... }, canary = { limit, limit ..., share = 50, shadow = true },
 --           shadow = true, track = true, classes = { name = percent, ... },
---           penalty = { first, longest and forgotten after, in ms }, borrow = percent }
+--           penalty = { first, longest and forgotten after, in ms }, warn = percent, borrow = percent }
 --
 -- With borrow, the policy is a guarantee and a pool: see src/62_borrowing.lua.
 --
--- The library does nothing with a penalty but tell it: see src/verbs/info.lua.
+-- The library does nothing with a penalty and warn but tell them: see src/verbs/info.lua.
 --
 -- A call names one of the classes, which stands for a FLOOR of this percentage. classes is true if the policy takes any
 -- class, as 0. A call without CLASS and FLOOR belongs to the class "default".

@@ -17,6 +17,17 @@ type penalizer interface {
 	Penalize(context.Context, client.Block, client.Request, client.Result) (client.Result, error)
 }
 
+// Warning returns the percentage of the limit that is used, if the policy of req warns from it on, and else 0.
+func (r *Requests[C]) Warning(ctx context.Context, req client.Request, result client.Result) int {
+	limiter, ok := layer.Beneath[interface {
+		Warning(context.Context, client.Request, client.Result) int
+	}](r.Limiter)
+	if !ok {
+		return 0
+	}
+	return limiter.Warning(context.WithoutCancel(ctx), req, result)
+}
+
 // SetPenalty sets the penalty for denials, in place of that of the policy.
 func (r *Requests[C]) SetPenalty(first, longest, forget time.Duration) error {
 	wrong := penalty.Fault(first, longest, forget)

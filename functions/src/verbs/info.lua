@@ -16,6 +16,8 @@
 --              "classes", { name, percentage, ... }
 --            With a policy that has a penalty also:
 --              "penalty", { first block, longest block, memory: in ms }
+--            With a policy that warns also:
+--              "warn", percentage
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -57,8 +59,9 @@ redis.register_function{
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
       if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
-      local penalty = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]).penalty
-      if penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', penalty end
+      local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
+      if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
+      if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end
     end
     return reply
   end,

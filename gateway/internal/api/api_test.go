@@ -33,6 +33,7 @@ func newLimiter(t *testing.T) *client.Client {
 	build := redistest.Must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "3/m"}}}, functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "1/h"}}, Shadow: true},
 		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}},
+		functions.Policy{Name: "warns", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Warn: 80},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"default": 25, "batch": 75}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(time.Unix(1_800_000_000, 0)))
@@ -151,7 +152,7 @@ func TestReplies(t *testing.T) {
 		t.Errorf("without lease_id: %+v, %v", lease, err)
 	}
 	byGet, byPost := send(t, h, "GET", "info", "ignored"), send(t, h, "POST", "info", "")
-	if want := `"policies":["api","login","shared","tenant","trial"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
+	if want := `"policies":["api","login","shared","tenant","trial","warns"],"shadow_denied":{"trial":1}}`; !strings.Contains(byGet.Body.String(), want) || byGet.Body.String() != byPost.Body.String() {
 		t.Errorf("info: %s and %s, want %s", byGet.Body, byPost.Body, want)
 	}
 }
@@ -170,6 +171,24 @@ func TestPenalty(t *testing.T) {
 	} {
 		if got := send(t, h, "POST", step.name, `{"keys":["ip"],"limits":["@login"],"cost":`+step.cost+`}`); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), step.want) {
 			t.Errorf("%s: %d %s, want %s", step.name, got.Code, got.Body, step.want)
+		}
+	}
+}
+
+// TestWarning checks that an allowed take with a policy that warns says how many percent of the limit are used, and
+// that peeks do not.
+func TestWarning(t *testing.T) {
+	h := newHandler(t, newLimiter(t))
+	for _, step := range []struct{ name, cost, want string }{
+		{"take", "3", ""},
+		{"take", "1", `,"warning":80}`},
+		{"peek", "1", ""},
+		{"take", "1", `,"warning":100}`},
+		{"take", "1", ""},
+	} {
+		got := send(t, h, "POST", step.name, `{"keys":["ip"],"limits":["@warns"],"cost":`+step.cost+`}`)
+		if text := strings.TrimSpace(got.Body.String()); got.Code != http.StatusOK || !strings.HasSuffix(text, step.want) || step.want == "" && strings.Contains(text, "warning") {
+			t.Errorf("%s %s: %d %s, want %s", step.name, step.cost, got.Code, text, step.want)
 		}
 	}
 }

@@ -38,9 +38,9 @@ type answer struct {
 // operations maps the name of a library function, which is the last part of a path, to its
 // operation.
 var operations = map[string]operation{
-	"take":    decision((*client.Client).Take, takeRequest.request, true),
-	"peek":    decision((*client.Client).Peek, peekRequest.request, false),
-	"refund":  decision((*client.Client).Refund, refundRequest.request, false),
+	"take":    take(),
+	"peek":    decision((*client.Client).Peek, peekRequest.request),
+	"refund":  decision((*client.Client).Refund, refundRequest.request),
 	"acquire": lease[acquireRequest]((*client.Lease).Acquire, leaseReply),
 	"renew":   lease[leaseRequest]((*client.Lease).Renew, leaseReply),
 	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
@@ -120,7 +120,30 @@ func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q)
 	}
 }
 
-func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error), penalty bool) operation {
+type takeReply struct {
+	reply.Decision
+	Warning int `json:"warning,omitempty"` // percentage of the limit that is used, if the policy warns from it on
+}
+
+// take returns the operation take, which does what the policy says: it blocks a key that was denied, or warns.
+func take() operation {
+	return typed[takeRequest, takeReply](func(ctx context.Context, limiter *client.Client, q takeRequest) (answer, error) {
+		req, err := q.request()
+		if err != nil {
+			return answer{}, err
+		}
+		got := answer{policy: policyIn(req.Limits...), class: req.Class}
+		res, err := limiter.Take(ctx, req)
+		if err != nil {
+			return got, err
+		}
+		res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
+		got.reply, got.decision = takeReply{decisionReply(req, res), limiter.Warning(ctx, req, res)}, decided(res)
+		return got, nil
+	})
+}
+
+func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
 	return typed[Q, reply.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
 		req, err := request(q)
 		if err != nil {
@@ -130,9 +153,6 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		res, err := ask(limiter, ctx, req)
 		if err != nil {
 			return got, err
-		}
-		if penalty {
-			res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
 		}
 		got.reply, got.decision = decisionReply(req, res), decided(res)
 		return got, nil

@@ -47,6 +47,7 @@ func newGate(t *testing.T, trusted ...string) *gate {
 		functions.Policy{Name: "leases", Limits: []functions.PolicyLimit{{Limit: "concurrency 3 lease=30s"}}},
 		functions.Policy{Name: "tracked", Limits: []functions.PolicyLimit{{Limit: "3/m"}}, Track: true},
 		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: time.Hour}},
+		functions.Policy{Name: "warns", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Warn: 80},
 		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "0/m"}}, Shadow: true},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"critical": 0, "default": 25, "batch": 75}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50})))
@@ -158,6 +159,16 @@ func TestPenalty(t *testing.T) {
 			}
 		}
 		g.server.Advance(time.Duration(minutes) * time.Minute)
+	}
+}
+
+// TestWarning checks that allowed requests have a warning from the percentage of the policy on.
+func TestWarning(t *testing.T) {
+	g := newGate(t)
+	for i, want := range []string{"", "", "", "80", "100", ""} {
+		if got := g.ask("GET", "/check/warns/address").Header().Get("X-RateLimit-Warning"); got != want {
+			t.Errorf("request %d: %q, want %q", i+1, got, want)
+		}
 	}
 }
 

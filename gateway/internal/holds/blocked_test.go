@@ -41,6 +41,28 @@ func TestRepeatedLateCommit(t *testing.T) {
 	}
 }
 
+// TestLongBlock checks that a key gets its units back after a block of several days, and that a commit during the
+// block is carried out after it.
+func TestLongBlock(t *testing.T) {
+	const limit = "fixed_window 100/30d"
+	b := newTestbed(t)
+	swept := b.reserve(part("v", limit), 60, time.Second)
+	committed := b.reserve(part("w", limit), 60, time.Second)
+	require(t, b.limiter.Block(ctx, client.Block{For: 5 * 24 * time.Hour}, "v", "w"))
+	if made, err := b.Commit(ctx, "web", committed, 10); err != nil || made.Late {
+		t.Errorf("%s is committed: %v, %v", committed, made, err)
+	}
+	for range 6 * 24 {
+		b.advance(time.Hour)
+		b.sweep()
+	}
+	b.left("v", limit, 100)
+	b.left("w", limit, 90)
+	if _, err := b.Commit(ctx, "web", swept, 10); err != ErrUnknown {
+		t.Errorf("a commit a day after the end of the block: %v", err)
+	}
+}
+
 // TestTrackedReservation checks that a policy with track is refused, also if its usage key is given.
 func TestTrackedReservation(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(

@@ -76,8 +76,12 @@ func (f *faulty) Postpone(ctx context.Context, id string, end time.Time) error {
 	return tryNone(f, func() error { return f.store.Postpone(ctx, id, end) })
 }
 
-func (f *faulty) Shorten(ctx context.Context, life time.Duration, keys ...string) error {
-	return tryNone(f, func() error { return f.store.Shorten(ctx, life, keys...) })
+func (f *faulty) Wait(ctx context.Context, id string, end time.Time, life time.Duration) error {
+	return tryNone(f, func() error { return f.store.Wait(ctx, id, end, life) })
+}
+
+func (f *faulty) Expire(ctx context.Context, life time.Duration, keys ...string) error {
+	return tryNone(f, func() error { return f.store.Expire(ctx, life, keys...) })
 }
 
 func (f *faulty) Now(ctx context.Context) (time.Time, error) {

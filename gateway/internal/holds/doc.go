@@ -58,7 +58,7 @@
 //
 // # What remains
 //
-//   - A record is kept for a day after its end. If no gateway runs for so long, the units of the
+//   - A record is kept for a day after its end, or after the last attempt to correct a blocked key. If no gateway runs for so long, the units of the
 //     reservation are not given back; they return as the limit refills.
 //   - If a failover loses a record, its units are not given back either. If it loses the charge, the
 //     reply of ONCE is lost with it, because one call wrote both, and nothing is given back.

@@ -116,11 +116,15 @@ func (h *Holds) settle(ctx context.Context, id string, r *record, d decision) (s
 		replyKeys = append(replyKeys, take.OnceKey, settleKey(take))
 	}
 	if s.blocked > 0 {
-		return s, h.Store.Postpone(ctx, id, h.now().Add(s.blocked))
+		// Without its keys, nobody could carry the decision out, so each attempt makes them last.
+		if err := h.Store.Expire(ctx, r.life()+longer, append(replyKeys, decisionKey(id))...); err != nil {
+			return s, err
+		}
+		return s, h.Store.Wait(ctx, id, h.now().Add(min(s.blocked, kept/2)), r.life())
 	}
 	d.done = true
 	if s.news, err = h.Store.Finish(ctx, id, d.String()); err == nil {
-		_ = h.Store.Shorten(ctx, replies, replyKeys...) // they expire anyway
+		_ = h.Store.Expire(ctx, replies, replyKeys...) // they expire anyway
 	}
 	return s, nil // without Finish, a sweep repeats all of this
 }

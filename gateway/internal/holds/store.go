@@ -26,8 +26,10 @@ type Store interface {
 	Ended(ctx context.Context, shard string, now time.Time, n int64) ([]string, error)
 	// Postpone moves the end of an id.
 	Postpone(ctx context.Context, id string, end time.Time) error
-	// Shorten makes keys expire within a time.
-	Shorten(ctx context.Context, life time.Duration, keys ...string) error
+	// Wait moves the end of an id, and keeps the record for life from now on.
+	Wait(ctx context.Context, id string, end time.Time, life time.Duration) error
+	// Expire makes keys expire after a time, in place of when they would have.
+	Expire(ctx context.Context, life time.Duration, keys ...string) error
 	// Now returns a server's time.
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -113,7 +115,17 @@ func (r Redis) Postpone(ctx context.Context, id string, end time.Time) error {
 	return r.DB.ZAddXX(ctx, endsKey(id[:1]), redis.Z{Score: score(end), Member: id}).Err()
 }
 
-func (r Redis) Shorten(ctx context.Context, life time.Duration, keys ...string) error {
+func (r Redis) Wait(ctx context.Context, id string, end time.Time, life time.Duration) error {
+	_, err := r.DB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.PExpire(ctx, recordKey(id), life)
+		p.ZAddXX(ctx, endsKey(id[:1]), redis.Z{Score: score(end), Member: id})
+		p.PExpire(ctx, endsKey(id[:1]), LongestTTL+kept+longer)
+		return nil
+	})
+	return err
+}
+
+func (r Redis) Expire(ctx context.Context, life time.Duration, keys ...string) error {
 	_, err := r.DB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
 			p.PExpire(ctx, key, life)

@@ -244,11 +244,13 @@ func (b *bucket) refills() float64 {
 
 // refund gives units back. It is not repeated, because its outcome may be unknown.
 func (b *bucket) refund(ctx context.Context, units int64) {
-	b.server.Metrics.Units("refunded", units)
 	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Refund(ctx, client.For(b.key, b.limit, units)) })
 	if err != nil {
 		b.server.failed("units were not given back", b, err)
 		return
+	}
+	if result.Allowed { // otherwise, the key is blocked
+		b.server.Metrics.Units("refunded", units)
 	}
 	b.remaining = result.Remaining
 }

@@ -292,10 +292,13 @@ func (b *bucket) call(f func() (client.Result, error)) (client.Result, error) {
 func (b *bucket) charge(ctx context.Context) error {
 	request := client.Request{Keys: []string{b.key}, Limits: []client.Limit{b.limit}, Costs: []int64{b.excess}, Force: !b.shadow && !b.trial, UpTo: b.shadow || b.trial}
 	b.excess = 0
-	_, err := b.call(func() (client.Result, error) { return b.server.Limiter.Take(ctx, request) })
+	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Take(ctx, request) })
 	switch {
-	case err == nil:
+	case err == nil && request.UpTo:
+		b.server.Metrics.Units("charged", result.Taken)
+	case err == nil && result.Allowed: // otherwise, the key is blocked
 		b.server.Metrics.Units("charged", request.Costs[0])
+	case err == nil:
 	case !errors.Is(err, client.ErrOutcomeUnknown) && !errors.Is(err, client.ErrMisconfigured):
 		b.excess = min(b.excess+request.Costs[0], mostPerSecond*int64(ttl/time.Second))
 	}

@@ -41,6 +41,11 @@ type reservations struct {
 
 // CheckRateLimit decides on descriptors with 0 hits, whatever the request says.
 func (r reservations) CheckRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	if list, err := r.read(request); err == nil {
+		if err := plainOnly(list); err != nil {
+			return nil, r.failed(ctx, request.Domain, nil, err)
+		}
+	}
 	request = pb.CloneOf(request)
 	for _, d := range request.Descriptors {
 		d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(0), false
@@ -215,17 +220,23 @@ func plain(request interface {
 	return &rls.RateLimitRequest{Domain: request.GetDomain(), Descriptors: request.GetDescriptors()}
 }
 
+// plainOnly returns an error if a question has a class or a pool, because a reservation keeps neither. All
+// methods of the service refuse them, so that a check is not about other units than the reservation after it.
+func plainOnly(list []question) error {
+	for i := range list {
+		if q := &list[i]; q.class != "" || q.pool != "" {
+			return badDescriptor(i, "it has the entry class or pool, which this service does not take; leave it out, or call Envoy's service")
+		}
+	}
+	return nil
+}
+
 // answer reads a request, and answers it within its deadline.
 func answer[A any](ctx context.Context, s *Server, request *rls.RateLimitRequest, do func(context.Context, []question) (*A, error)) (*A, error) {
 	began := time.Now()
 	defer s.Metrics.Took(source, began)
 	list, err := s.read(request)
-	for i := range list {
-		if q := &list[i]; q.class != "" || q.pool != "" { // a reservation keeps neither
-			err = badDescriptor(i, "it has the entry class or pool, which this service does not take; leave it out, or call Envoy's service")
-		}
-	}
-	if err != nil {
+	if err = cmp.Or(err, plainOnly(list)); err != nil {
 		return nil, s.failed(ctx, request.Domain, nil, err)
 	}
 	limited, cancel := s.bounded(ctx, began)

@@ -189,6 +189,16 @@ func TestPolicyInAReservation(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptor 1: it has the entry class or pool") {
 		t.Errorf("%v", err)
 	}
+	for _, descriptor := range []string{"policy=llm user=b class=batch", "policy=llm user=b pool=p"} {
+		ask := &api.RateLimitRequest{Domain: "llms", Descriptors: descriptors("user=b", descriptor)}
+		_, checked := b.client.CheckRateLimit(t.Context(), ask)
+		_, reported := b.client.Report(t.Context(), ask)
+		for name, err := range map[string]error{"CheckRateLimit": checked, "Report": reported} {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptor 2: it has the entry class or pool") {
+				t.Errorf("%s of %s: %v", name, descriptor, err)
+			}
+		}
+	}
 	b.wantMetric(`requests_total{decision="allowed",name="@llm",source="grpc"} 2`)
 	b.wantMetric(`requests_total{decision="denied",name="@llm",source="grpc"} 1`)
 }

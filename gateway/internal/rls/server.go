@@ -88,7 +88,9 @@ func (s *Server) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequ
 	if s.Headers {
 		response.ResponseHeadersToAdd = headers(response.Statuses)
 	}
-	if response.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
+	if response.OverallCode == rls.RateLimitResponse_OK {
+		response.ResponseHeadersToAdd = append(response.ResponseHeadersToAdd, s.warning(ctx, list)...)
+	} else {
 		s.Log.Debug("denied", "domain", request.Domain, "descriptors", len(list))
 	}
 	return response, nil
