@@ -60,9 +60,12 @@ func TestMemoryOfStreams(t *testing.T) {
 }
 
 // memory returns the peak of a process's resident memory, in MB.
-func memory(t *testing.T, pid int) int {
+func memory(t *testing.T, pid int) int { return memoryOf(t, pid, "VmHWM") }
+
+// memoryOf returns a number of /proc/pid/status, in MB.
+func memoryOf(t *testing.T, pid int, name string) int {
 	status := must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
-	return must[int](t)(strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]))) >> 10
+	return must[int](t)(strconv.Atoi(string(regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)[1]))) >> 10
 }
 
 // sendUnfinished opens streams in an HTTP/2 connection, one after another. In each, it sends a request
