@@ -50,14 +50,22 @@ func TestMemoryOfStreams(t *testing.T) {
 				sending.Go(func() { sendUnfinished(conn, connections, size) })
 			}
 			sending.Wait()
-			status := must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)))
-			kB := must[int](t)(strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1])))
-			t.Logf("%d streams took %d MB", 2*connections, kB>>10)
-			if kB>>10 > most {
-				t.Errorf("%d MB, want at most %d; the log:\n%s", kB>>10, most, &log)
+			peak := memory(t, cmd.Process.Pid)
+			t.Logf("%d streams took %d MB", 2*connections, peak)
+			if peak > most {
+				t.Errorf("%d MB, want at most %d; the log:\n%s", peak, most, &log)
 			}
 		})
 	}
+}
+
+// memory returns the peak of a process's resident memory, in MB.
+func memory(t *testing.T, pid int) int { return memoryOf(t, pid, "VmHWM") }
+
+// memoryOf returns a number of /proc/pid/status, in MB.
+func memoryOf(t *testing.T, pid int, name string) int {
+	status := must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
+	return must[int](t)(strconv.Atoi(string(regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)[1]))) >> 10
 }
 
 // sendUnfinished opens streams in an HTTP/2 connection, one after another. In each, it sends a request

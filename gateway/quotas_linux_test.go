@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -219,10 +218,4 @@ func processor(t *testing.T, pid int) time.Duration {
 	fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
 	ticks := must[int](t)(strconv.Atoi(fields[11])) + must[int](t)(strconv.Atoi(fields[12]))
 	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// memory returns the peak of a process's resident memory, in MB.
-func memory(t *testing.T, pid int) int {
-	status := must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
-	return must[int](t)(strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]))) >> 10
 }
