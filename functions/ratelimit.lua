@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '46242824b632'
+local BUILD_ID = 'bdf90919d02a'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -183,7 +183,7 @@ function states.new(at, rate)
 end
 
 function states.needs(capacity, cost)
-  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+  return states.wanted(capacity, cost, states.kept(capacity, states.floor))
 end
 
 function states.wanted(capacity, cost, kept)
@@ -329,7 +329,7 @@ function states.blocked(key, head, left, limit)
   local state = string.sub(head, from)
   left = left or redis.call('PTTL', key)
   local now = math.max(ends, expiry, forgotten) - left
-  if left < 0 or length > 0 and ends - now > length then
+  if length > 0 and ends - now > length then
     return nil
   elseif ends > now then
     return (state == '' or states.owner(state)) and ends - now or nil
