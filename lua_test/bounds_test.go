@@ -181,7 +181,7 @@ func TestLongKeys(t *testing.T) {
 	server := offline{start(t)}
 	fits, long := "{v}"+strings.Repeat("k", 65533), "{v}"+strings.Repeat("k", 65534)
 	for _, call := range []string{
-		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "peek|2|K|{v}:a|3/m|3/m",
+		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "take|2|K|{v}:a|3/m|3/m|BORROW|50", "take|2|{v}:a|K|3/m|3/m|BORROW|50", "peek|2|K|{v}:a|3/m|3/m",
 		"take|2|{v}:a|K|3/m|TRACK", "take|2|K|{v}:a|3/m|TRACK", "take|2|{v}:a|K|3/m|ONCE|1000", "refund|2|{v}:a|K|3/m|ONCE|1000",
 		"acquire|1|K|concurrency 2 lease=30s|x", "renew|1|K|concurrency 2 lease=30s|x", "release|1|K|concurrency 2 lease=30s|x",
 		"block|2|{v}:a|K|1000", "unblock|1|K", "override|1|K|3/m|1000", "override_end|1|K", "reset|2|{v}:a|K", "usage|1|K",
