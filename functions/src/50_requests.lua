@@ -32,7 +32,6 @@ local OPTIONS = {
   borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-requests.MOST_LIMITS = MOST_LIMITS
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
