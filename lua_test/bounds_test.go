@@ -70,8 +70,9 @@ func TestBoundsOfACall(t *testing.T) {
 }
 
 // TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
-// Once it has read more than 10,000 buckets, it reads no further state. A value of exactly
-// 2,500,000 bytes is read, but then rejected because no limiter wrote it.
+// Once it has read more than 10,000 buckets, it reads no further state. A limit of another algorithm
+// counts the buckets, too. A value of exactly 2,500,000 bytes is read, but then rejected because no
+// limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
 		limit  string
@@ -82,6 +83,8 @@ func TestMostThatOneCallReads(t *testing.T) {
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
 		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), ""},
 		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 9), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+		{"1/d", slices.Repeat([]string{buckets(1000)}, 10), ""},
+		{"1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), "BADKEYS"},
 	} {
 		server := offline{start(t)}
 		keys := names(len(c.values))
