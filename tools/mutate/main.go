@@ -7,7 +7,8 @@
 //	mutate [-match regexp] [-sample n] [-quick] [-v]
 //
 // `make mutate` runs it over all of functions/src, from the root of the checkout. It exits with 1
-// if fewer than 95 % of the mutants are killed.
+// if fewer than 95 % of the mutants are killed. With -quick, it runs only the fast tests, mostly
+// vectors. That takes a tenth of the time for each mutant that survives, but some of these would be killed by the other tests.
 //
 // A survivor is one of three things: a rule without a test, which gets a vector; code without
 // effect, which can be deleted; or a change that no caller can see, such as a cache that is emptied
@@ -89,7 +90,7 @@ type suite struct {
 func main() {
 	match := flag.String("match", "", "only the mutants whose place and change match this regular expression, such as gcra.lua:17 or \"-> not\"")
 	sample := flag.Int("sample", 0, "how many mutants to try, drawn at random; 0: all")
-	onlyQuick := flag.Bool("quick", false, "only the first suite, the vectors: that is sooner done, but the other suites kill some of the survivors")
+	onlyQuick := flag.Bool("quick", false, "only the fast tests, mostly vectors; the other tests kill some of the survivors")
 	verbose := flag.Bool("v", false, "print those that die, too")
 	flag.Parse()
 	if *onlyQuick {
