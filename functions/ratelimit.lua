@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '27aa5c03a7db'
+local BUILD_ID = '47f95b4694d2'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -184,7 +184,7 @@ function states.new(at, rate)
 end
 
 function states.needs(capacity, cost)
-  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+  return states.wanted(capacity, cost, states.kept(capacity, states.floor))
 end
 
 function states.wanted(capacity, cost, kept)
@@ -330,7 +330,7 @@ function states.blocked(key, head, left, limit)
   local state = string.sub(head, from)
   left = left or redis.call('PTTL', key)
   local now = math.max(ends, expiry, forgotten) - left
-  if left < 0 or length > 0 and ends - now > length then
+  if length > 0 and ends - now > length then
     return nil
   elseif ends > now then
     return (state == '' or states.owner(state)) and ends - now or nil
@@ -1267,7 +1267,6 @@ local OPTIONS = {
   borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-requests.MOST_LIMITS = MOST_LIMITS
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
@@ -1433,10 +1432,9 @@ end
 
 local function borrowed(refunds)
   local composed, percent, what = request.composed or {}, request.BORROW, nil
-  local policy = composed[1]
   for _, other in ipairs(composed) do
     if other.borrow then
-      policy, what = other, '@' .. other.name
+      what = '@' .. other.name
       percent = percent or other.borrow
     end
   end
@@ -1451,8 +1449,8 @@ local function borrowed(refunds)
   end
   for i = 1, what and 0 or 2 do
     local limit = request.limits[i]
-    if policy or limit.name then
-      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    if limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name)
     elseif not limit.rate then
       return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
     end
@@ -1497,7 +1495,7 @@ function requests.limit_costs(of)
   for i = 1, of.count do
     local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
     if percents and percents[i] then most = most - states.kept(most, percents[i]) end
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
+    least[group] = math.min(least[group] or of.UPTO, most)
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]
@@ -2030,7 +2028,6 @@ local function load_pool(keys, request, cost, fits)
     states.begin()
     limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
   end
-  request.floors = nil
   return not limit and err or nil
 end
 
@@ -2089,6 +2086,8 @@ local function until_spare(request, cost)
   return ms
 end
 
+local function shorter(a, b) return (a < 0 or b >= 0 and b < a) and b or a end
+
 local function block(request)
   local blocked, ms = nil, 0
   for i = GUARANTEE, POOL do
@@ -2125,11 +2124,13 @@ local function change(keys, request, from, verb, cost, peeks)
 end
 
 local function load_again(keys, request, from)
-  if from == GUARANTEE then return nil end
+  if from == GUARANTEE then return end
   states.begin()
-  if from > POOL then return load_both(keys, request, 1) end
-  local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
-  return not limit and err or nil
+  if from > POOL then
+    load_both(keys, request, 1)
+  else
+    load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
+  end
 end
 
 local function reset_of(request, i, denies)
@@ -2144,7 +2145,6 @@ end
 
 local function probed(keys, request, cost, peeks)
   local guarantee, pool = request.limits[GUARANTEE], request.limits[POOL]
-  if not (guarantee.probe and pool.probe) or guarantee.capacity == 0 or pool.capacity == 0 then return nil end
   local now, kept = not CLOCK_STANDS and clock.ms() or nil, states.kept(pool.capacity, request.BORROW)
   local free, a, b, c = guarantee.probe(keys[GUARANTEE], guarantee, cost, now, GUARANTEE)
   if not free then return nil end
@@ -2166,7 +2166,7 @@ local function probed(keys, request, cost, peeks)
     room, lent, ms = room - cost, math.max(0, lent - cost), math.max(fits and ms or 0, pool_ms)
   else
     pool_reset, pool_ms = pool.waits(pool, decisions.sought(pool.capacity, cost, kept), d, e, f)
-    index, ms = 0, (ms < 0 or pool_ms >= 0 and pool_ms < ms) and pool_ms or ms
+    index, ms = 0, shorter(ms, pool_ms)
   end
   local remaining = math.max(math.min(free, room + most_debt(pool.rate)), lent)
   return { index > 0 and 1 or 0, (index == POOL and pool or guarantee).capacity, remaining, ms, math.max(reset, pool_reset), math.max(1, index) }, index > 0
@@ -2185,7 +2185,7 @@ local function decide(keys, request, verb, peeks)
     local reply, passes = probed(keys, request, cost, peeks)
     if reply then
       count(calls, reply[1], reply[6])
-      return reply, passes and not peeks, passes
+      return reply, passes, passes
     end
   end
   states.begin()
@@ -2199,9 +2199,11 @@ local function decide(keys, request, verb, peeks)
     if not refunds and cost > most(request) then ms = -1 end
   elseif refunds then
     allowed, index, ms = 1, request.PAID, 0
-    from = cost > 0 and index or from
-    states.begin()
-    if cost > 0 then err = load_pool(keys, request, 1, true) end
+    if cost > 0 then
+      from = index
+      states.begin()
+      err = load_pool(keys, request, 1, true)
+    end
   elseif cost == 0 then
     allowed, index = 1, GUARANTEE
   elseif cost <= guaranteed and cost <= spare then
@@ -2215,14 +2217,14 @@ local function decide(keys, request, verb, peeks)
     states.begin()
     err = load_pool(keys, request, cost, true)
     local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
-    index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
+    index, ms, denies_pool, denies_guarantee = GUARANTEE, shorter(own, borrowed), true, true
   end
   if not err and from <= POOL then
     ms, err = change(keys, request, from, verb, cost, peeks)
     if refunds then ms = 0 end
   end
-  err = err or load_again(keys, request, from)
   if err then return err end
+  load_again(keys, request, from)
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
   local remaining = 0
   if not block(request) then
@@ -2230,7 +2232,7 @@ local function decide(keys, request, verb, peeks)
     remaining = math.max(math.min(guaranteed, spare), lent)
   end
   count(calls, allowed, index)
-  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
+  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL, allowed == 1
 end
 
 function borrowing.decide(...)

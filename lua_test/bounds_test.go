@@ -70,8 +70,9 @@ func TestBoundsOfACall(t *testing.T) {
 }
 
 // TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
-// Once it has read more than 10,000 buckets, it reads no further state. A value of exactly
-// 2,500,000 bytes is read, but then rejected because no limiter wrote it.
+// Once it has read more than 10,000 buckets, it reads no further state. A limit of another algorithm
+// counts the buckets, too. A value of exactly 2,500,000 bytes is read, but then rejected because no
+// limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
 		limit  string
@@ -82,6 +83,8 @@ func TestMostThatOneCallReads(t *testing.T) {
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
 		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), ""},
 		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 9), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+		{"1/d", slices.Repeat([]string{buckets(1000)}, 10), ""},
+		{"1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), "BADKEYS"},
 	} {
 		server := offline{start(t)}
 		keys := names(len(c.values))
@@ -181,7 +184,7 @@ func TestLongKeys(t *testing.T) {
 	server := offline{start(t)}
 	fits, long := "{v}"+strings.Repeat("k", 65533), "{v}"+strings.Repeat("k", 65534)
 	for _, call := range []string{
-		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "peek|2|K|{v}:a|3/m|3/m",
+		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "take|2|K|{v}:a|3/m|3/m|BORROW|50", "take|2|{v}:a|K|3/m|3/m|BORROW|50", "peek|2|K|{v}:a|3/m|3/m",
 		"take|2|{v}:a|K|3/m|TRACK", "take|2|K|{v}:a|3/m|TRACK", "take|2|{v}:a|K|3/m|ONCE|1000", "refund|2|{v}:a|K|3/m|ONCE|1000",
 		"acquire|1|K|concurrency 2 lease=30s|x", "renew|1|K|concurrency 2 lease=30s|x", "release|1|K|concurrency 2 lease=30s|x",
 		"block|2|{v}:a|K|1000", "unblock|1|K", "override|1|K|3/m|1000", "override_end|1|K", "reset|2|{v}:a|K", "usage|1|K",

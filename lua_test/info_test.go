@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -133,6 +134,46 @@ func TestInfoOfBorrowedCalls(t *testing.T) {
 		got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))["borrow_calls"]
 		if want := []any{[]any{"tenant", int64(2), int64(3), int64(2)}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("overridden %v: %v, want %v", overridden, got, want)
+		}
+	}
+}
+
+// TestInfoOfClasses checks the counts of each class, with calls that take.lua decides by itself and, with EACH, those that it does
+// not. A call with FLOOR or FORCE has no class.
+func TestInfoOfClasses(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api",
+		Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"default": 20, "batch": 50}})))
+	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	for _, c := range []struct {
+		options string
+		classes string // class, allowed and denied
+		calls   string // allowed and denied, over all classes
+	}{
+		{"", "[[api batch 0 0] [api default 1 0]]", "[[api 1 0]]"},
+		{"EACH", "[[api batch 0 0] [api default 2 0]]", "[[api 2 0]]"},
+		{"CLASS batch", "[[api batch 1 0] [api default 2 0]]", "[[api 3 0]]"},
+		{"CLASS batch EACH", "[[api batch 2 0] [api default 2 0]]", "[[api 4 0]]"},
+		{"COST 9 CLASS batch", "[[api batch 2 1] [api default 2 0]]", "[[api 4 1]]"},
+		{"COST 9 CLASS batch EACH", "[[api batch 2 2] [api default 2 0]]", "[[api 4 2]]"},
+		{"CLASS default", "[[api batch 2 2] [api default 3 0]]", "[[api 5 2]]"},
+		{"CLASS default EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 6 2]]"},
+		{"FLOOR 1", "[[api batch 2 2] [api default 4 0]]", "[[api 7 2]]"},
+		{"FLOOR 1 EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 8 2]]"},
+		{"FORCE", "[[api batch 2 2] [api default 4 0]]", "[[api 9 2]]"},
+		{"FORCE EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 10 2]]"},
+		{"COST 9", "[[api batch 2 2] [api default 4 1]]", "[[api 10 3]]"},
+	} {
+		call := []any{"FCALL", "ratelimit_take", "1", "k", "@api"}
+		for _, word := range strings.Fields(c.options) {
+			call = append(call, word)
+		}
+		must[any](t)(server.Do(call...))
+		info := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))
+		if got := fmt.Sprint(info["class_calls"]); got != c.classes {
+			t.Errorf("after %q: by class %s, want %s", c.options, got, c.classes)
+		}
+		if got := fmt.Sprint(info["policy_calls"]); got != c.calls {
+			t.Errorf("after %q: %s, want %s", c.options, got, c.calls)
 		}
 	}
 }

@@ -55,6 +55,16 @@ func TestBorrowFromABlockedKey(t *testing.T) {
 	}
 }
 
+// TestFirstCallOverAnImpossibleState checks a server's first call whose key has an impossible state: no call with FLOOR has set
+// what is kept free.
+func TestFirstCallOverAnImpossibleState(t *testing.T) {
+	server := start(t)
+	must[any](t)(server.Do("FCALL", "ratelimit_take", 1, "{v}:a", "1/d"))
+	if got, want := textOf(server.Do("FCALL", "ratelimit_take", 1, "{v}:a", "200/s")), "[1 200 0 0 1000 1]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestShadowVectors checks the vectors in shadow.json, and that shadow.yaml has their policies.
 func TestShadowVectors(t *testing.T) {
 	file, build := vectorsOf(t, "shadow")

@@ -41,7 +41,7 @@ end
 -- room for exactly this call. states.needs returns how many units that is: the cost, or 1 if the cost is 0 or never fits, and
 -- what FLOOR keeps free. If this is everything, it returns 1.
 function states.needs(capacity, cost)
-  return states.wanted(capacity, cost, states.floor > 0 and states.kept(capacity, states.floor) or 0)
+  return states.wanted(capacity, cost, states.kept(capacity, states.floor))
 end
 
 -- wanted does the same for a call that keeps this many units free.
@@ -247,8 +247,8 @@ function states.blocked(key, head, left, limit)
   if not ends then return nil end
   local state = string.sub(head, from)
   left = left or redis.call('PTTL', key)
-  local now = math.max(ends, expiry, forgotten) - left
-  if left < 0 or length > 0 and ends - now > length then
+  local now = math.max(ends, expiry, forgotten) - left -- later than all of these if the key has no expiry
+  if length > 0 and ends - now > length then
     return nil
   elseif ends > now then
     return (state == '' or states.owner(state)) and ends - now or nil

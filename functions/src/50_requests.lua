@@ -32,7 +32,6 @@ local OPTIONS = {
   borrow = 'BORROW', paid = 'PAID', grow = 'GROW',
 }
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
-requests.MOST_LIMITS = MOST_LIMITS
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
 local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
@@ -212,10 +211,9 @@ end
 -- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. It returns the error, or nil.
 local function borrowed(refunds)
   local composed, percent, what = request.composed or {}, request.BORROW, nil
-  local policy = composed[1]
   for _, other in ipairs(composed) do
     if other.borrow then
-      policy, what = other, '@' .. other.name
+      what = '@' .. other.name
       percent = percent or other.borrow
     end
   end
@@ -230,8 +228,8 @@ local function borrowed(refunds)
   end
   for i = 1, what and 0 or 2 do
     local limit = request.limits[i]
-    if policy or limit.name then
-      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name or policy.name)
+    if limit.name then
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name)
     elseif not limit.rate then
       return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
     end
@@ -280,7 +278,7 @@ function requests.limit_costs(of)
   for i = 1, of.count do
     local group, most = group_of and group_of[i] or 0, of.limits[i].capacity
     if percents and percents[i] then most = most - states.kept(most, percents[i]) end
-    least[group] = math.min(least[group] or of.UPTO, math.max(1, most))
+    least[group] = math.min(least[group] or of.UPTO, most)
   end
   for i = 1, of.count do
     of.costs[i] = least[group_of and group_of[i] or 0]

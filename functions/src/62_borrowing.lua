@@ -29,7 +29,6 @@ local function load_pool(keys, request, cost, fits)
     states.begin() -- a key that is loaded again counts once
     limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
   end
-  request.floors = nil
   return not limit and err or nil
 end
 
@@ -94,6 +93,9 @@ local function until_spare(request, cost)
   return ms
 end
 
+-- shorter returns the shorter of two waits in ms; -1 is the longest.
+local function shorter(a, b) return (a < 0 or b >= 0 and b < a) and b or a end
+
 -- block returns the first blocked key, and the time in ms until no block is left, or nil if no key is blocked.
 local function block(request)
   local blocked, ms = nil, 0
@@ -133,14 +135,16 @@ local function change(keys, request, from, verb, cost, peeks)
   return delay
 end
 
--- load_again loads the keys before `from`, which were not changed, as a call with a cost of 1 finds them. It returns the error, or
--- nil.
+-- load_again loads the keys before `from`, which were not changed, as a call with a cost of 1 finds them. It cannot fail,
+-- because the keys have been loaded before.
 local function load_again(keys, request, from)
-  if from == GUARANTEE then return nil end
+  if from == GUARANTEE then return end
   states.begin()
-  if from > POOL then return load_both(keys, request, 1) end
-  local limit, err = load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
-  return not limit and err or nil
+  if from > POOL then
+    load_both(keys, request, 1)
+  else
+    load(keys[GUARANTEE], request, GUARANTEE, 1, 1)
+  end
 end
 
 -- reset_of returns the time in ms until a key is full.
@@ -158,7 +162,6 @@ end
 -- and whether the call is allowed, or nil if the states have to be loaded: that takes longer.
 local function probed(keys, request, cost, peeks)
   local guarantee, pool = request.limits[GUARANTEE], request.limits[POOL]
-  if not (guarantee.probe and pool.probe) or guarantee.capacity == 0 or pool.capacity == 0 then return nil end
   local now, kept = not CLOCK_STANDS and clock.ms() or nil, states.kept(pool.capacity, request.BORROW)
   local free, a, b, c = guarantee.probe(keys[GUARANTEE], guarantee, cost, now, GUARANTEE)
   if not free then return nil end
@@ -180,7 +183,7 @@ local function probed(keys, request, cost, peeks)
     room, lent, ms = room - cost, math.max(0, lent - cost), math.max(fits and ms or 0, pool_ms)
   else
     pool_reset, pool_ms = pool.waits(pool, decisions.sought(pool.capacity, cost, kept), d, e, f)
-    index, ms = 0, (ms < 0 or pool_ms >= 0 and pool_ms < ms) and pool_ms or ms
+    index, ms = 0, shorter(ms, pool_ms)
   end
   local remaining = math.max(math.min(free, room + most_debt(pool.rate)), lent)
   return { index > 0 and 1 or 0, (index == POOL and pool or guarantee).capacity, remaining, ms, math.max(reset, pool_reset), math.max(1, index) }, index > 0
@@ -201,7 +204,7 @@ local function decide(keys, request, verb, peeks)
     local reply, passes = probed(keys, request, cost, peeks)
     if reply then
       count(calls, reply[1], reply[6])
-      return reply, passes and not peeks, passes
+      return reply, passes, passes
     end
   end
   states.begin()
@@ -215,9 +218,11 @@ local function decide(keys, request, verb, peeks)
     if not refunds and cost > most(request) then ms = -1 end
   elseif refunds then
     allowed, index, ms = 1, request.PAID, 0
-    from = cost > 0 and index or from
-    states.begin()
-    if cost > 0 then err = load_pool(keys, request, 1, true) end
+    if cost > 0 then
+      from = index
+      states.begin()
+      err = load_pool(keys, request, 1, true)
+    end
   elseif cost == 0 then
     allowed, index = 1, GUARANTEE
   elseif cost <= guaranteed and cost <= spare then
@@ -231,14 +236,14 @@ local function decide(keys, request, verb, peeks)
     states.begin()
     err = load_pool(keys, request, cost, true)
     local own = longer(until_left(request, GUARANTEE, cost, 0), until_spare(request, cost))
-    index, ms, denies_pool, denies_guarantee = GUARANTEE, (own < 0 or borrowed >= 0 and borrowed < own) and borrowed or own, true, true
+    index, ms, denies_pool, denies_guarantee = GUARANTEE, shorter(own, borrowed), true, true
   end
   if not err and from <= POOL then
     ms, err = change(keys, request, from, verb, cost, peeks)
     if refunds then ms = 0 end
   end
-  err = err or load_again(keys, request, from)
   if err then return err end
+  load_again(keys, request, from)
   local reset = math.max(reset_of(request, GUARANTEE, denies_guarantee), reset_of(request, POOL, denies_pool))
   local remaining = 0
   if not block(request) then
@@ -246,7 +251,7 @@ local function decide(keys, request, verb, peeks)
     remaining = math.max(math.min(guaranteed, spare), lent)
   end
   count(calls, allowed, index)
-  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL and not peeks, allowed == 1
+  return { allowed, request.limits[index].capacity, remaining, ms, reset, index }, from <= POOL, allowed == 1
 end
 
 function borrowing.decide(...)

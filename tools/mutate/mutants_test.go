@@ -119,3 +119,17 @@ func TestTheBuildHasTheMutants(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnVectors checks that the files in own, and their vectors, exist.
+func TestOwnVectors(t *testing.T) {
+	for file, vectors := range own {
+		if _, err := os.Stat("../../functions/" + file); err != nil {
+			t.Error(err)
+		}
+		for name := range strings.SplitSeq(vectors, "|") {
+			if _, err := os.Stat("../../functions/vectors/" + name + ".json"); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}
