@@ -29,26 +29,39 @@ func main() {
 	accounts := flag.String("accounts", "examples/llm/accounts.json", "the `file` that says whose tokens each API key spends")
 	answer := flag.Int64("answer", 1000, "the tokens of an answer, as an estimate for requests without max_tokens")
 	offline := flag.Bool("offline", false, "try it with the offline engine and a pretend API")
+	reserveAt := flag.String("gateway", "", "the `URL` of a ratelimit-gateway that reserves the tokens, in place of Redis, such as http://127.0.0.1:8080")
 	flag.Parse()
 	redisURL := os.Getenv("REDIS_URL")
 	if *offline {
 		redisURL, *upstream = startOffline()
 	}
-	limiter, err := client.Open(redisURL)
-	check(err)
-	check(limiter.Check(context.Background(), "@llm"))
-	base, err := url.Parse(*upstream)
+	var err error
+	p := &proxy{key: os.Getenv("UPSTREAM_KEY"), answer: *answer}
+	if *reserveAt != "" {
+		p.gateway = &gateway{url: *reserveAt, timeout: 5 * time.Second}
+	} else {
+		p.limiter, err = client.Open(redisURL)
+		check(err)
+		check(p.limiter.Check(context.Background(), "@llm"))
+	}
+	p.upstream, err = url.Parse(*upstream)
 	check(err)
 	listener, err := net.Listen("tcp", *listen)
 	check(err)
 	fmt.Println("listening on", listener.Addr())
-	p := &proxy{limiter: limiter, upstream: base, key: os.Getenv("UPSTREAM_KEY"), answer: *answer}
 	p.accounts, err = readAccounts(*accounts)
 	check(err)
+	for _, a := range p.accounts {
+		if a.Class != "" && p.gateway != nil {
+			check(fmt.Errorf("%s: an account has the class %s, and a reservation has no class; remove it, or leave -gateway out", *accounts, a.Class))
+		}
+	}
 	ended, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	check(serve(ended, listener, p, 30*time.Second))
-	check(limiter.Close())
+	if p.limiter != nil {
+		check(p.limiter.Close())
+	}
 }
 
 func check(err error) {

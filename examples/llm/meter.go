@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-
-	"github.com/ratelimit-functions/ratelimit/client"
 )
 
 // chat is the part of a request that the proxy needs.
@@ -68,7 +66,7 @@ func readChat(body []byte, answer int64) (c chat, err error) {
 //     token for free, it could send any number of prompts.
 type meter struct {
 	chat
-	hold *client.Estimate
+	hold hold
 	ctx  context.Context // the request's context
 
 	body   io.Closer
@@ -78,6 +76,8 @@ type meter struct {
 	failed bool   // the upstream sent an error as an event
 	tokens int64  // approximate number of tokens passed on
 	used   *int64 // tokens used, as reported by the upstream; nil: not reported
+
+	settled bool
 }
 
 // maxEvent is the maximum number of bytes of an event, or of an answer that is not a stream.
@@ -195,9 +195,17 @@ func (m *meter) Close() error {
 	return m.body.Close()
 }
 
+// keep keeps the estimate charged, unless it was settled. The gateway would otherwise give it back.
+func (m *meter) keep() {
+	if !m.settled {
+		m.settle(m.estimate)
+	}
+}
+
 // settle replaces the charged estimate with the number of tokens in used. If this fails, the
 // estimate remains charged.
 func (m *meter) settle(used int64) {
+	m.settled = true
 	res, err := m.hold.Settle(context.WithoutCancel(m.ctx), used)
 	if err != nil || !res.Allowed {
 		slog.ErrorContext(m.ctx, "an estimate was not corrected", "tokens", used, "blocked", err == nil, "error", err)

@@ -35,6 +35,7 @@ func (a account) keys() []string {
 // the tokens before each request, and corrects the estimate to the actual usage afterwards.
 type proxy struct {
 	limiter  *client.Client
+	gateway  *gateway           // reserves in place of limiter; nil for none
 	accounts map[string]account // by API key
 	upstream *url.URL
 	key      string // API key of the upstream
@@ -65,11 +66,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The decision uses a context that outlives the request, because a client that hangs up must
 	// still be charged.
-	hold, err := p.limiter.TakeEstimate(context.WithoutCancel(r.Context()), client.Request{
-		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{chat.estimate}, Class: who.Class, Each: true,
-	})
-	if err == nil && !hold.Result.Allowed {
-		err = hold.Result.Err // not nil if no server decided and a Fallback denied the request
+	hold, result, err := p.charge(context.WithoutCancel(r.Context()), who, chat.estimate)
+	if err == nil && !result.Allowed {
+		err = result.Err // not nil if no server decided and a Fallback denied the request
 	}
 	if err != nil { // to serve requests without a decision, open the client with WithFallback(FailOpen)
 		slog.ErrorContext(r.Context(), "no decision on a chat", "error", err)
@@ -77,17 +76,32 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "no_decision", "whether the budgets allow the request could not be found out")
 		return
 	}
-	setFields(w.Header(), hold.Result)
-	if !hold.Result.Allowed {
-		deny(w, hold.Result)
+	setFields(w.Header(), result)
+	if !result.Allowed {
+		deny(w, result)
 		return
 	}
 	m := &meter{chat: chat, hold: hold, ctx: r.Context()}
+	defer m.keep()
 	(&httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { p.rewrite(pr, chat.body) },
 		ModifyResponse: m.response,
 		ErrorHandler:   m.unreachable,
 	}).ServeHTTP(w, r)
+}
+
+// charge charges an estimate, or denies it.
+func (p *proxy) charge(ctx context.Context, who account, estimate int64) (hold, client.Result, error) {
+	if p.gateway != nil {
+		return p.gateway.reserve(ctx, who, estimate)
+	}
+	hold, err := p.limiter.TakeEstimate(ctx, client.Request{
+		Keys: who.keys(), Limits: []client.Limit{"@llm"}, Costs: []int64{estimate}, Class: who.Class, Each: true,
+	})
+	if err != nil {
+		return nil, client.Result{}, err
+	}
+	return hold, hold.Result, nil
 }
 
 // rewrite makes the request for the upstream.
