@@ -177,3 +177,36 @@ func TestInfoOfClasses(t *testing.T) {
 		}
 	}
 }
+
+// TestInfoOfACanary checks that the counts of classes, and those of a guarantee and a pool, include the calls of the canary, and that
+// they begin with 0.
+func TestInfoOfACanary(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "tenant", Borrow: true, Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "2/m"}, {Key: "pool", Limit: "5/m"}},
+			Canary: &functions.Canary{Limits: []string{"3/m", "5/m"}, Share: 500}},
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, Classes: map[string]int{"batch": 50, "default": 0},
+			Canary: &functions.Canary{Limits: []string{"4/m"}, Share: 1000}},
+	)))
+	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	check := func(calls, borrowed, classes string) {
+		t.Helper()
+		info := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))
+		if got, want := fmt.Sprint(info["policy_calls"], info["borrow_calls"], info["class_calls"]), calls+" "+borrowed+" "+classes; got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	none := "[[api batch 0 0] [api default 0 0]]"
+	check("[[api 0 0 1000 0 0] [tenant 0 0 500 0 0]]", "[[tenant 0 0 0]]", none)
+	take := func(times int, args ...any) {
+		for range times {
+			must[any](t)(server.Do(append([]any{"FCALL", "ratelimit_take"}, args...)...))
+		}
+	}
+	// By its SHA-1, e is in the canary and a is not.
+	take(7, "2", "a", "pool of a", "@tenant")
+	check("[[api 0 0 1000 0 0] [tenant 5 2 500 0 0]]", "[[tenant 2 3 2]]", none)
+	take(8, "2", "e", "pool of e", "@tenant")
+	check("[[api 0 0 1000 0 0] [tenant 5 2 500 5 3]]", "[[tenant 5 5 5]]", none)
+	take(3, "1", "k", "@api", "CLASS", "batch")
+	check("[[api 0 0 1000 2 1] [tenant 5 2 500 5 3]]", "[[tenant 5 5 5]]", "[[api batch 2 1] [api default 0 0]]")
+}
