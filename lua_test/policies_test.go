@@ -123,6 +123,19 @@ func TestRatesOfPolicies(t *testing.T) {
 	}
 }
 
+// TestBucketsOfPolicies checks that the bound of buckets counts those of every limit of a policy, up to the one that exceeds it.
+func TestBucketsOfPolicies(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "many", Limits: []functions.PolicyLimit{
+		{Key: "a", Limit: "sliding_window 9/100s buckets=1000"}, {Key: "b", Limit: "sliding_window 9/100s"}}})))
+	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))
+	call := append([]string{"FCALL_RO", "ratelimit_peek", "10"}, names(10)...)
+	call = append(call, slices.Repeat([]string{"@many"}, 5)...)
+	const want = "RATELIMIT BADARGS 5004 buckets; one call takes at most 5000"
+	if got := textOf((offline{server}).Do(call...)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestPoliciesThatLeaveTheCache checks that the library parses a policy's limit again, with the
 // same result, after other limits have evicted it from the cache.
 func TestPoliciesThatLeaveTheCache(t *testing.T) {
