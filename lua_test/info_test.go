@@ -139,29 +139,31 @@ func TestInfoOfBorrowedCalls(t *testing.T) {
 }
 
 // TestInfoOfClasses checks the counts of each class, with calls that take.lua decides by itself and, with EACH, those that it does
-// not. A call with FLOOR or FORCE has no class.
+// not. A call with FLOOR or FORCE has no class. It also checks that ratelimit_info lists the classes of a policy.
 func TestInfoOfClasses(t *testing.T) {
-	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{Name: "api",
-		Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"default": 20, "batch": 50}})))
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"default": 20, "batch": 50}},
+		functions.Policy{Name: "open", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, AnyClass: true},
+	)))
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.Unix(1_800_000_000, 0)))
 	for _, c := range []struct {
 		options string
 		classes string // class, allowed and denied
 		calls   string // allowed and denied, over all classes
 	}{
-		{"", "[[api batch 0 0] [api default 1 0]]", "[[api 1 0]]"},
-		{"EACH", "[[api batch 0 0] [api default 2 0]]", "[[api 2 0]]"},
-		{"CLASS batch", "[[api batch 1 0] [api default 2 0]]", "[[api 3 0]]"},
-		{"CLASS batch EACH", "[[api batch 2 0] [api default 2 0]]", "[[api 4 0]]"},
-		{"COST 9 CLASS batch", "[[api batch 2 1] [api default 2 0]]", "[[api 4 1]]"},
-		{"COST 9 CLASS batch EACH", "[[api batch 2 2] [api default 2 0]]", "[[api 4 2]]"},
-		{"CLASS default", "[[api batch 2 2] [api default 3 0]]", "[[api 5 2]]"},
-		{"CLASS default EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 6 2]]"},
-		{"FLOOR 1", "[[api batch 2 2] [api default 4 0]]", "[[api 7 2]]"},
-		{"FLOOR 1 EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 8 2]]"},
-		{"FORCE", "[[api batch 2 2] [api default 4 0]]", "[[api 9 2]]"},
-		{"FORCE EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 10 2]]"},
-		{"COST 9", "[[api batch 2 2] [api default 4 1]]", "[[api 10 3]]"},
+		{"", "[[api batch 0 0] [api default 1 0]]", "[[api 1 0] [open 0 0]]"},
+		{"EACH", "[[api batch 0 0] [api default 2 0]]", "[[api 2 0] [open 0 0]]"},
+		{"CLASS batch", "[[api batch 1 0] [api default 2 0]]", "[[api 3 0] [open 0 0]]"},
+		{"CLASS batch EACH", "[[api batch 2 0] [api default 2 0]]", "[[api 4 0] [open 0 0]]"},
+		{"COST 9 CLASS batch", "[[api batch 2 1] [api default 2 0]]", "[[api 4 1] [open 0 0]]"},
+		{"COST 9 CLASS batch EACH", "[[api batch 2 2] [api default 2 0]]", "[[api 4 2] [open 0 0]]"},
+		{"CLASS default", "[[api batch 2 2] [api default 3 0]]", "[[api 5 2] [open 0 0]]"},
+		{"CLASS default EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 6 2] [open 0 0]]"},
+		{"FLOOR 1", "[[api batch 2 2] [api default 4 0]]", "[[api 7 2] [open 0 0]]"},
+		{"FLOOR 1 EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 8 2] [open 0 0]]"},
+		{"FORCE", "[[api batch 2 2] [api default 4 0]]", "[[api 9 2] [open 0 0]]"},
+		{"FORCE EACH", "[[api batch 2 2] [api default 4 0]]", "[[api 10 2] [open 0 0]]"},
+		{"COST 9", "[[api batch 2 2] [api default 4 1]]", "[[api 10 3] [open 0 0]]"},
 	} {
 		call := []any{"FCALL", "ratelimit_take", "1", "k", "@api"}
 		for _, word := range strings.Fields(c.options) {
@@ -174,6 +176,11 @@ func TestInfoOfClasses(t *testing.T) {
 		}
 		if got := fmt.Sprint(info["policy_calls"]); got != c.calls {
 			t.Errorf("after %q: %s, want %s", c.options, got, c.calls)
+		}
+	}
+	for policy, want := range map[string]string{"@api": "[batch 50 default 20]", "@open": "<nil>"} {
+		if got := fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", policy)))["classes"]); got != want {
+			t.Errorf("%s has the classes %s, want %s", policy, got, want)
 		}
 	}
 }
