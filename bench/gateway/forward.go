@@ -12,9 +12,18 @@ import (
 	"time"
 )
 
+// A target is what a table of forward auth measures.
+type target struct {
+	title     string
+	process   *process
+	path      string
+	addresses int
+	status    int // of the answers; the first answers of a run may have another
+}
+
 // forward measures forward auth and, for comparison, an empty net/http handler in a separate
-// process.
-func forward(ctx context.Context, gateway *process, length time.Duration, rounds int) error {
+// process. gateway asks Redis for each request, but remembers denials; batched has --batches.
+func forward(ctx context.Context, gateway, batched *process, length time.Duration, rounds int) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -27,42 +36,50 @@ func forward(ctx context.Context, gateway *process, length time.Duration, rounds
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	empty := &process{name: "the empty handler", cmd: cmd, redis: gateway.redis, ask: askHTTP(ports[0])}
+	empty := &process{name: "the empty handler", cmd: cmd, redis: gateway.redis}
 	defer empty.stop()
-	check := &process{name: "forward auth", cmd: gateway.cmd, redis: gateway.redis, ask: askHTTP(gateway.http)}
-	fmt.Println("\n| callers | empty handler, requests a second | forward auth | ratio | p50 ms | p99 ms | CPU us | ratio | Redis us |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|")
-	for _, callers := range []int{1, 64, 512} {
+	fmt.Println("\n| requests | callers | empty handler, requests a second | forward auth | ratio | p50 ms | p99 ms | CPU us | ratio | Redis us |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
+	for _, of := range []target{
+		{"allowed, 10,000 addresses", gateway, "bench/address", keys, http.StatusOK},
+		{"denied, one address", gateway, "denied/address", 1, http.StatusTooManyRequests},
+		{"allowed, one key, with --batches", batched, "bench", keys, http.StatusOK},
+	} {
+		empty.ask = askHTTP(ports[0], of, http.StatusOK)
+		check := &process{name: "forward auth", cmd: of.process.cmd, redis: gateway.redis, ask: askHTTP(of.process.http, of, of.status)}
 		if err := errors.Join(empty.answers(ctx), check.answers(ctx)); err != nil {
 			return err
 		}
-		a, b, err := turns(ctx, empty, check, load{callers: callers, length: length}, rounds)
-		if err != nil {
-			return err
+		for _, callers := range []int{1, 64, 512} {
+			a, b, err := turns(ctx, empty, check, load{callers: callers, length: length}, rounds)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("| %s | %d | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.0f, %.0f | %.2f | %.0f |\n", of.title, callers, a.rate(), b.rate(), b.rate()/a.rate(),
+				a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.each(a.own), b.each(b.own), b.each(b.own)/a.each(a.own), b.each(b.redis))
 		}
-		fmt.Printf("| %d | %.0f | %.0f | %.2f | %.1f, %.1f | %.1f, %.1f | %.0f, %.0f | %.2f | %.0f |\n", callers, a.rate(), b.rate(), b.rate()/a.rate(),
-			a.quantile(50), b.quantile(50), a.quantile(99), b.quantile(99), a.each(a.own), b.each(b.own), b.each(b.own)/a.each(a.own), b.each(b.redis))
 	}
 	return nil
 }
 
-// askHTTP returns a function that makes the server at port check a request from one of many
-// addresses.
-func askHTTP(port string) func(context.Context, load) error {
+// askHTTP returns a function that makes the server at port check a request from one of the target's
+// addresses. An answer with another status than the given one is an error.
+func askHTTP(port string, of target, status int) func(context.Context, load) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	return func(ctx context.Context, _ load) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+port+"/check/bench/address", nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+port+"/check/"+of.path, nil)
 		if err != nil {
 			return err
 		}
-		request.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", rand.IntN(keys/256), rand.IntN(256)))
+		address := rand.IntN(of.addresses)
+		request.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", address/256, address%256))
 		response, err := client.Do(request)
 		if err != nil {
 			return err
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
+		if response.StatusCode != status {
 			return fmt.Errorf("the answer was %s", response.Status)
 		}
 		return nil

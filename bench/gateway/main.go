@@ -54,7 +54,7 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 	if err := errors.Join(os.Mkdir(files, 0o700), os.WriteFile(filepath.Join(files, "bench.yaml"), []byte(config), 0o600)); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "policies.yaml"), []byte("policies:\n  bench:\n    limit: 1000000/s\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "policies.yaml"), []byte("policies:\n  bench:\n    limit: 1000000/s\n  denied:\n    limit: 1/d\n"), 0o600); err != nil {
 		return err
 	}
 	if err := server(redis).withoutSnapshots(); err != nil {
@@ -92,7 +92,12 @@ func run(ctx context.Context, redis string, length time.Duration, rounds int) er
 		row(fmt.Sprintf("%.0f a second", half), descriptors, a, b)
 	}
 	fmt.Printf("\nLargest resident memory: peer %d MB, gateway %d MB.\n", peer.memory(), ours.memory())
-	return forward(ctx, ours, length, rounds)
+	batched, err := startOurs(ctx, dir, redis, "--batches", "1000,100ms")
+	if err != nil {
+		return err
+	}
+	defer batched.stop()
+	return forward(ctx, ours, batched, length, rounds)
 }
 
 // turns runs the same load against the two processes alternately, for the given number of rounds.

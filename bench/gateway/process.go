@@ -49,8 +49,8 @@ func startPeer(ctx context.Context, dir, redis string) (*process, error) {
 	return start(ctx, "envoyproxy/ratelimit", cmd, ports[0], redis)
 }
 
-// startOurs builds the gateway like a release, and starts it.
-func startOurs(ctx context.Context, dir, redis string) (*process, error) {
+// startOurs builds the gateway like a release, and starts it with the given flags, too.
+func startOurs(ctx context.Context, dir, redis string, flags ...string) (*process, error) {
 	program := filepath.Join(dir, "ratelimit-gateway")
 	build := exec.CommandContext(ctx, "../../tools/build.sh", runtime.GOOS, runtime.GOARCH, program, "gateway")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -60,9 +60,10 @@ func startOurs(ctx context.Context, dir, redis string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "--redis", "redis://"+redis, "--deploy", "--policies", filepath.Join(dir, "policies.yaml"),
+	flags = append(flags, "--redis", "redis://"+redis, "--deploy", "--policies", filepath.Join(dir, "policies.yaml"),
 		"--envoy-config", filepath.Join(dir, "config"), "--trusted-proxies", "127.0.0.1",
 		"--grpc", "127.0.0.1:"+ports[0], "--http", "127.0.0.1:"+ports[1], "--timeout", "5s", "--log", "error")
+	cmd := exec.CommandContext(ctx, program, flags...)
 	p, err := start(ctx, "gateway", cmd, ports[0], redis)
 	if err == nil {
 		p.http = ports[1]
