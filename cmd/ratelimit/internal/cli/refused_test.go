@@ -62,3 +62,26 @@ func TestRefusedEachCommand(t *testing.T) {
 		}
 	}
 }
+
+// A file without policies changes nothing on the server.
+func TestDeployOfAnEmptyFile(t *testing.T) {
+	addr := startRedis(t)
+	rdb := admin(t, addr)
+	inFolder(t, map[string]string{"good.yaml": "policies:\n  api: 5/m\n", "empty.yaml": "", "comments.yaml": "# nothing yet\n", "none.yaml": "policies:\n"})
+	fine(t, nil, "deploy", "--policies", "good.yaml", "--redis", addr)
+	before := must[string](t)(rdb.FunctionDump(t.Context()).Result())
+	for file, want := range map[string]string{
+		"empty.yaml":    "empty.yaml: the file is empty; begin with policies:",
+		"comments.yaml": "comments.yaml: the file is empty; begin with policies:",
+		"none.yaml":     "none.yaml:1:1: policies is empty; write a policy below it, as in api: 100/m",
+	} {
+		for _, command := range []string{"plan", "deploy"} {
+			if got := run(t, nil, command, "--policies", file, "--redis", addr); got.code != exitError || !strings.Contains(got.stderr, want) {
+				t.Errorf("%s: exit code %d, %q; want %q", command, got.code, got.stderr, want)
+			}
+		}
+	}
+	if after := must[string](t)(rdb.FunctionDump(t.Context()).Result()); after != before {
+		t.Error("the libraries on the server have changed")
+	}
+}
