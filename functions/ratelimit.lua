@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '47f95b4694d2'
+local BUILD_ID = '3117aaf3e9e9'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1413,6 +1413,7 @@ local function read_options(keys, args, at, allowed)
     return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
+    if request.ONCE then return nil, errors.new('BADARGS', 'ONCE is given for a policy with track; give TRACK, too, so that the order of the keys is clear') end
     used = used + 1
     request.TRACK = keys[used] or ''
   end

@@ -189,6 +189,8 @@ local function read_options(keys, args, at, allowed)
     return nil, errors.new('BADARGS', '%s and FORCE are both given; FORCE keeps nothing free: give one', request.FLOOR and 'FLOOR' or 'CLASS')
   end
   if request.track and allowed.TRACK and not request.TRACK then
+    -- A usage key that a client names among the limited keys would become the key of ONCE, which answers all calls that share it.
+    if request.ONCE then return nil, errors.new('BADARGS', 'ONCE is given for a policy with track; give TRACK, too, so that the order of the keys is clear') end
     used = used + 1
     request.TRACK = keys[used] or ''
   end

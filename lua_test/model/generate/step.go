@@ -126,7 +126,9 @@ func (p pool) decision(t *rapid.T, c *model.Call) {
 	}
 	c.Force = !c.Upto && c.Floor == nil && c.Class == "" && !c.Borrow && pick(t, false, false, false, true)
 	c.Track = p.only == "usage" || pick(t, false, false, false, false, false, true)
-	if c.Track || slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Track }) {
+	tracked := slices.ContainsFunc(c.Limits, func(p model.Policy) bool { return p.Track })
+	c.Track = c.Track || tracked && c.OnceMS > 0 // with ONCE, the library insists on the word
+	if c.Track || tracked {
 		c.Usage = keys(t, usageKeys, 1, 1)[0]
 	}
 }
