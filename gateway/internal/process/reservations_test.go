@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
@@ -69,6 +70,29 @@ func TestReservationsOfReplicas(t *testing.T) {
 	if status, body := b.send(t, "POST", "/v1/commit", `{"reservation_id":"`+late+`","actual":30}`); body != "{\"actual\":30,\"late\":true}\n" || !b.left(t, "60") {
 		t.Errorf("%d %s", status, body)
 	}
+}
+
+// TestReservationsEndWithoutRules checks that a gateway which waits for its first rules gives back what
+// others have left behind.
+func TestReservationsEndWithoutRules(t *testing.T) {
+	t.Parallel()
+	s := server(t, embedded.WithTime(time.Unix(1_800_000_000, 0)))
+	a := start(t, process.Options{Redis: "redis://" + s.Addr()})
+	a.ready(t)
+	a.reserve(t)
+	if !a.left(t, "40") {
+		t.Error("the reservation charges nothing")
+	}
+	require(t, a.stop())
+	s.Advance(time.Hour)
+	_, at, stop := control(t, "127.0.0.1:0")
+	stop()
+	start(t, process.Options{Redis: "redis://" + s.Addr(), XDS: xds.Options{Server: at, Node: "me"}})
+	db := open(t, s.Addr())
+	redistest.Eventually(t, "the gateway without rules gives it back", func() bool {
+		reply := must[[]any](t)(db.FCall(t.Context(), "ratelimit_peek", []string{"u"}, "fixed_window 100/d", "COST", 0).Slice())
+		return reply[2] == int64(100)
+	})
 }
 
 // TestReservationsEndInTime checks that every call ends although the server hangs: the clients of this
