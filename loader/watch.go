@@ -210,8 +210,7 @@ func (w *watch) round(ctx context.Context) {
 	}
 	defer g.release(ctx)
 	nodes.Each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
-	g.compose()
-	g.checkNames(ctx, g.members)
+	g.compose(ctx)
 	w.s.tell(protocol.Step{Op: protocol.Number, Nodes: g.addrs(), Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
 	nodes.Each(lost, func(m *member) {
