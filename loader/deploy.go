@@ -71,8 +71,7 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 			}
 		}
 	}
-	f.release(ctx)
-	f.end(outcome)
+	f.release(ctx, outcome)
 	return f.report, f.err(op)
 }
 
@@ -359,14 +358,10 @@ func (f *fleet) note(class error, problem, remedy string) {
 	f.report.Notes = append(f.report.Notes, &nodes.Error{Class: class, Problem: problem, Remedy: remedy})
 }
 
-// release is rule 10: it releases the leases.
-func (f *fleet) release(ctx context.Context) {
+// release releases the leases, as rule 10 says, and tells the trace how the call ended.
+func (f *fleet) release(ctx context.Context, outcome string) {
 	notes := nodes.Results(f.members, func(m *member) []*nodes.Error { return m.releaseLease(ctx) })
 	f.report.Notes = append(f.report.Notes, slices.Concat(notes...)...)
-}
-
-// end tells the trace how the call ended.
-func (f *fleet) end(outcome string) {
 	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: f.addrs()})
 }
 
