@@ -19,19 +19,20 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader/text"
 )
 
-// forged returns a text whose header has parts with the records.
-func forged(t *testing.T, records ...string) string {
+// packed returns the line of a header that has the record.
+func packed(t *testing.T, record string) string {
 	t.Helper()
-	var parts []string
-	for _, record := range records {
-		var b bytes.Buffer
-		w := must[*flate.Writer](t)(flate.NewWriter(&b, flate.BestSpeed))
-		_, err := w.Write([]byte(record))
-		require(t, errors.Join(err, w.Close()))
-		parts = append(parts, "--part "+base64.StdEncoding.EncodeToString(b.Bytes()))
-	}
-	header := strings.Join(parts, "\n")
-	return fmt.Sprintf("#!lua name=ratelimit\n--ratelimit header 1, %d lines, %.16s\n%s\nredis.register_function{function_name='ratelimit_by_n',callback=function() return 1 end}\n--ratelimit body\n", len(parts), functions.Digest(header), header)
+	var b bytes.Buffer
+	w := must[*flate.Writer](t)(flate.NewWriter(&b, flate.BestSpeed))
+	_, err := w.Write([]byte(record))
+	require(t, errors.Join(err, w.Close()))
+	return "--part " + base64.StdEncoding.EncodeToString(b.Bytes())
+}
+
+// forged returns a text whose header has the lines.
+func forged(lines ...string) string {
+	header := strings.Join(lines, "\n")
+	return fmt.Sprintf("#!lua name=ratelimit\n--ratelimit header 1, %d lines, %.16s\n%s\nredis.register_function{function_name='ratelimit_by_n',callback=function() return 1 end}\n--ratelimit body\n", len(lines), functions.Digest(header), header)
 }
 
 // librariesOf returns the source code of each library on each primary, by address and name.
@@ -57,31 +58,45 @@ func TestFleetBadTexts(t *testing.T) {
 		deploy(ctx, t, l, policyBuild(t, "good"))
 		good := librariesOf(t, primaries)[victim.Addr+" ratelimit"]
 		header, body, _ := strings.Cut(good, "\n--ratelimit body\n")
-		const remove, tombstone = "delete it there with FUNCTION DELETE ratelimit, and deploy again", `{"namespace":"a","number":%d,"digest":""}` + "\n"
-		part := func(number uint64) string { return fmt.Sprintf(tombstone, number) }
-		latest := must[string](t)(text.Text{}.With(map[string]text.Part{"": {Number: text.MaxNumber, Value: "#!lua name=ratelimit\n" + body}}).Render("n", "ann"))
+		const remove, year9999 = "delete it there with FUNCTION DELETE ratelimit, and deploy again", 253402300799000
+		part := func(number uint64) string {
+			return packed(t, fmt.Sprintf(`{"namespace":"a","number":%d,"digest":""}`+"\n", number))
+		}
+		logged := packed(t, fmt.Sprintf(`{"namespace":"a","number":7,"digest":"","log":[{"number":7,"at":%d,"who":"ann"}]}`+"\n", uint64(year9999)))
+		inPart := strings.Index(good, "\n--part ") + 100
+		endOfPart := inPart + strings.Index(good[inPart:], "\n")
+		code := "#!lua name=ratelimit\n" + body
+		latest := must[string](t)(text.Text{}.With(map[string]text.Part{"": {Number: text.MaxNumber, Value: code}}).Render("n", "ann"))
 		for name, tt := range map[string]struct {
 			text   string
 			class  error
+			reason string // what makes the text a bad one
 			remedy string
 		}{
-			"a cut header":              {header + "\n", loader.ErrUnreadable, remove},
-			"an edited header":          {strings.Replace(good, "--part ", "--part A", 1), loader.ErrUnreadable, remove},
-			"a newer format":            {strings.Replace(good, "--ratelimit header 1", "--ratelimit header 2", 1), loader.ErrUnreadable, "deploy with that version"},
-			"a header of 2 MiB":         {strings.Replace(good, "--part ", "--part "+strings.Repeat("A", 2<<20), 1), loader.ErrUnreadable, remove},
-			"a number of 2^63":          {forged(t, part(1<<63)), loader.ErrUnreadable, remove},
-			"a number of 2^63-1":        {forged(t, part(1<<63-1)), loader.ErrUnreadable, remove},
-			"a number of the year 9999": {forged(t, part(253402300799000)), loader.ErrUnreadable, remove},
-			"a namespace twice":         {forged(t, part(7), part(8)), loader.ErrUnreadable, remove},
-			"the highest number":        {latest, nodes.ErrBadReply, victim.Addr + " has a library of the year 2999, which cannot be right; " + remove},
-			"a higher contract":         {strings.Replace("#!lua name=ratelimit\n"+body, "local CONTRACT = 1", "local CONTRACT = 2", 1), loader.ErrDowngrade, "Options.AllowDowngrade"},
-			"another project's library": {"#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)", nodes.ErrForeign, "Options.ReplaceForeign"},
+			"a header without its end":      {header + "\n", loader.ErrUnreadable, "its end is missing", remove},
+			"a header cut inside a part":    {good[:inPart] + good[endOfPart:], loader.ErrUnreadable, "its lines are not those that were written", remove},
+			"a part cut in the middle":      {forged(logged[:len(logged)/8*4+3]), loader.ErrUnreadable, `a part of the namespace "": unexpected EOF`, remove},
+			"an edited header":              {strings.Replace(good, "--part ", "--part A", 1), loader.ErrUnreadable, "its lines are not those that were written", remove},
+			"a newer format":                {strings.Replace(good, "--ratelimit header 1", "--ratelimit header 2", 1), loader.ErrUnreadable, "the header has a newer format (2)", "deploy with that version"},
+			"a header of 2 MiB":             {strings.Replace(good, "--part ", "--part "+strings.Repeat("A", 2<<20), 1), loader.ErrUnreadable, "bytes, and a header has at most 1048576", remove},
+			"a number of 2^63":              {forged(part(1 << 63)), loader.ErrUnreadable, "cannot unmarshal number 9223372036854775808", remove},
+			"a number of 2^63-1":            {forged(part(1<<63 - 1)), loader.ErrUnreadable, "the number 9223372036854775807 is not from 1 to 32503679999999", remove},
+			"a number of the year 9999":     {forged(part(year9999)), loader.ErrUnreadable, "the number 253402300799000 is not from 1 to 32503679999999", remove},
+			"a deployment in the year 9999": {forged(logged), loader.ErrUnreadable, `a part of the namespace "a": its log has values that no deployment writes`, remove},
+			"a namespace twice":             {forged(part(7), part(8)), loader.ErrUnreadable, `a part of the namespace "a": it is there twice`, remove},
+			"the highest number":            {latest, nodes.ErrBadReply, victim.Addr + " has a library of the year 2999, which cannot be right", remove},
+			"a newer version":               {strings.Replace(code, "local VERSION = '", "local VERSION = '9", 1), loader.ErrDowngrade, "version 9", "Options.AllowDowngrade"},
+			"a higher contract":             {strings.Replace(code, "local CONTRACT = 1", "local CONTRACT = 2", 1), loader.ErrDowngrade, "contract 2", "Options.AllowDowngrade"},
+			"another project's library":     {"#!lua name=ratelimit\nredis.register_function('mine', function() return 1 end)", nodes.ErrForeign, "its text contains no build ID", "Options.ReplaceForeign"},
 		} {
 			require(t, victim.Client().FunctionLoadReplace(ctx, tt.text).Err())
 			before := librariesOf(t, primaries)
+			if before[victim.Addr+" ratelimit"] != tt.text {
+				t.Errorf("%s: the server has another text", name)
+			}
 			report, err := l.Deploy(ctx, policyBuild(t, "next"), loader.Options{RemovePolicies: true})
-			if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.remedy) || len(err.Error()) > 600 || report.Changed() != 0 {
-				t.Errorf("%s: %.600v, want %q", name, err, tt.remedy)
+			if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.reason) || !strings.Contains(err.Error(), tt.remedy) || len(err.Error()) > 600 || report.Changed() != 0 {
+				t.Errorf("%s: %.600v, want %q and %q", name, err, tt.reason, tt.remedy)
 			}
 			if !maps.Equal(librariesOf(t, primaries), before) {
 				t.Errorf("%s: a deployment has changed something", name)

@@ -11,8 +11,8 @@ import (
 )
 
 // compose is rule 6: it joins the texts of the members (rule 2), and determines the text that all of them
-// should have.
-func (f *fleet) compose() {
+// should have. It then compares the members with that text.
+func (f *fleet) compose(ctx context.Context) {
 	f.joined = text.Text{}
 	for _, m := range f.members {
 		if m.node.Err == nil && (m.source == "" || m.isOurs() || f.goal.foreign) {
@@ -47,17 +47,17 @@ func (f *fleet) compose() {
 		slices.Sort(f.mine)
 		f.next = f.joined.With(parts)
 	}
-	body, err := f.next.Body()
-	if err != nil {
+	if body, err := f.next.Body(); err != nil {
 		f.uncomposed(err)
-		return
+	} else {
+		f.want = f.goal.own
+		if body != f.want.text {
+			f.want = artifact{text.Describe(body), body}
+		}
+		f.report.Wanted = f.want.Library
 	}
-	f.want = f.goal.own
-	if body != f.want.text {
-		f.want = artifact{text.Describe(body), body}
-	}
-	f.report.Wanted = f.want.Library
 	f.show(f.members)
+	f.checkNames(ctx, f.members)
 }
 
 // uncomposed sets the error that there is no text for all nodes. The nodes that have policies of
@@ -70,7 +70,6 @@ func (f *fleet) uncomposed(err error) {
 	for _, m := range members {
 		m.node.Err = uncomposed(m.Conn, err)
 	}
-	f.show(f.members)
 }
 
 func (m *member) isOurs() bool {
@@ -147,15 +146,6 @@ func (s *session) previous(t text.Text) text.Library {
 		return text.Library{}
 	}
 	return text.Describe(body)
-}
-
-func namesIn(body string) (names []string) {
-	list, _ := functions.ReadPolicies(body) // an error means that it is another library, or one without policies
-	for _, p := range list {
-		names = append(names, p.Name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // changedNames returns the names of the policies that differ between two values of a namespace, and

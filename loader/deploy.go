@@ -35,6 +35,11 @@ import (
 // or this program dies, some nodes may have the build and others not. The next deployment or watch
 // then completes it. PROTOCOL.md has the rules.
 func (l *Loader) Deploy(ctx context.Context, build Build, o Options) (Report, error) {
+	return l.withBuild(ctx, build, o, func(f *fleet) (Report, error) { return f.deploy(ctx, opDeploy, o) })
+}
+
+// withBuild inspects every node, and calls then with what all of them should have: the build.
+func (l *Loader) withBuild(ctx context.Context, build Build, o Options, then func(*fleet) (Report, error)) (Report, error) {
 	g, err := l.readBuild(build)
 	if err != nil {
 		return Report{}, err
@@ -42,7 +47,7 @@ func (l *Loader) Deploy(ctx context.Context, build Build, o Options) (Report, er
 	g.foreign = o.ReplaceForeign
 	s := l.session()
 	defer s.Close()
-	return s.look(ctx, g).deploy(ctx, opDeploy, o)
+	return then(s.look(ctx, g))
 }
 
 // deploy makes every node run f.want. It has the rules 3 to 10 of PROTOCOL.md.
@@ -52,18 +57,21 @@ func (f *fleet) deploy(ctx context.Context, op string, o Options) (Report, error
 		return f.report, err
 	}
 	outcome := protocol.Nothing
-	if f.takeLeases(ctx, f.patience(o)) {
+	patience := o.Wait
+	if patience == 0 && f.s.l.config.Namespace != "" {
+		patience = 4 * f.s.leaseLife()
+	}
+	if f.takeLeases(ctx, patience) {
 		before := f.joined
 		f.readAll(ctx)
 		if f.nextNumber(ctx); f.err(op) == nil {
-			f.compose()
+			f.compose(ctx)
 			if f.checkAgain(ctx, op, o, before); f.err(op) == nil {
 				outcome = f.change(ctx, o)
 			}
 		}
 	}
-	f.release(ctx)
-	f.end(outcome)
+	f.release(ctx, outcome)
 	return f.report, f.err(op)
 }
 
@@ -81,14 +89,6 @@ func (f *fleet) change(ctx context.Context, o Options) string {
 		return protocol.Undone
 	}
 	return protocol.Unknown
-}
-
-// patience returns how long the call waits for another deployment.
-func (f *fleet) patience(o Options) time.Duration {
-	if o.Wait == 0 && f.s.l.config.Namespace != "" {
-		return 4 * f.s.leaseLife()
-	}
-	return o.Wait
 }
 
 // takeLeases is rule 3: it takes the lease on every primary, the leader first. If one is held, it
@@ -184,7 +184,6 @@ func (f *fleet) nextNumber(ctx context.Context) {
 // checkAgain checks whether every node can load the new text, because another deployment may have
 // finished before the leases were taken. before is the join from before.
 func (f *fleet) checkAgain(ctx context.Context, op string, o Options, before text.Text) {
-	f.checkNames(ctx, f.members)
 	leader, mine := f.leader(), f.s.l.config.Namespace
 	nodes.Each(f.members, func(m *member) { m.tidy(ctx, f.atMS) })
 	f.s.tell(protocol.Step{Op: protocol.Number, Number: f.number, ClockMS: f.atMS, What: op, Mine: f.mine, Nodes: f.addrs(), Text: f.s.parts(f.next)})
@@ -359,14 +358,10 @@ func (f *fleet) note(class error, problem, remedy string) {
 	f.report.Notes = append(f.report.Notes, &nodes.Error{Class: class, Problem: problem, Remedy: remedy})
 }
 
-// release is rule 10: it releases the leases.
-func (f *fleet) release(ctx context.Context) {
+// release releases the leases, as rule 10 says, and tells the trace how the call ended.
+func (f *fleet) release(ctx context.Context, outcome string) {
 	notes := nodes.Results(f.members, func(m *member) []*nodes.Error { return m.releaseLease(ctx) })
 	f.report.Notes = append(f.report.Notes, slices.Concat(notes...)...)
-}
-
-// end tells the trace how the call ended.
-func (f *fleet) end(outcome string) {
 	f.s.tell(protocol.Step{Op: protocol.End, Outcome: outcome, Nodes: f.addrs()})
 }
 

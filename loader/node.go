@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +64,7 @@ func (m *member) inspect(ctx context.Context) {
 	}
 	body := text.Body(m.source)
 	if m.node.Before = text.Describe(body); m.s.lists == nil {
-		m.node.Policies = namesIn(body)
+		m.node.Policies = slices.Sorted(maps.Keys(policiesOf(body)))
 	}
 }
 

@@ -43,14 +43,7 @@ type Change struct {
 // The Report is complete even if there is an error. The error is then a [*PartialError] that lists
 // the nodes that do not reply or would refuse the build, with all reasons.
 func (l *Loader) Plan(ctx context.Context, build Build, o Options) (Report, error) {
-	g, err := l.readBuild(build)
-	if err != nil {
-		return Report{}, err
-	}
-	g.foreign = o.ReplaceForeign
-	s := l.session()
-	defer s.Close()
-	return s.look(ctx, g).plan(ctx, o)
+	return l.withBuild(ctx, build, o, func(f *fleet) (Report, error) { return f.plan(ctx, o) })
 }
 
 func (f *fleet) plan(ctx context.Context, o Options) (Report, error) {

@@ -19,31 +19,21 @@ import (
 //
 // Rollback fails with [ErrNothingKept] if the last deployment replaced nothing.
 func (l *Loader) Rollback(ctx context.Context, o Options) (Report, error) {
-	s := l.session()
-	defer s.Close()
-	f, err := s.lookBack(ctx, o)
-	if err != nil {
-		return f.report, err
-	}
-	return f.deploy(ctx, opRollback, o)
+	return l.lookBack(ctx, o, func(f *fleet) (Report, error) { return f.deploy(ctx, opRollback, o) })
 }
 
 // PlanRollback returns what [Loader.Rollback] would change, as [Loader.Plan] does for a deployment.
 // Report.Wanted is the build that Rollback would restore.
 func (l *Loader) PlanRollback(ctx context.Context, o Options) (Report, error) {
-	s := l.session()
-	defer s.Close()
-	f, err := s.lookBack(ctx, o)
-	if err != nil {
-		return f.report, err
-	}
-	return f.plan(ctx, o)
+	return l.lookBack(ctx, o, func(f *fleet) (Report, error) { return f.plan(ctx, o) })
 }
 
-// lookBack is rule 12: it inspects every node, and determines what a rollback restores: the value that
-// the joined text's part replaced.
-func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
-	namespace := s.l.config.Namespace
+// lookBack is rule 12: it inspects every node, and calls then with what a rollback restores: the value
+// that the joined text's part replaced.
+func (l *Loader) lookBack(ctx context.Context, o Options, then func(*fleet) (Report, error)) (Report, error) {
+	namespace := l.config.Namespace
+	s := l.session()
+	defer s.Close()
 	f := s.look(ctx, goal{foreign: o.ReplaceForeign, back: true, values: func(joined text.Text) map[string]string {
 		part := joined.Parts[namespace]
 		if part.Replaced == "" {
@@ -52,7 +42,7 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 		return map[string]string{namespace: part.Replaced}
 	}})
 	if err := f.err(opRollback); err != nil {
-		return f, err
+		return f.report, err
 	}
 	part := f.joined.Parts[namespace]
 	of, remedy := "", "call Deploy with the build that you want, or Delete"
@@ -73,12 +63,12 @@ func (s *session) lookBack(ctx context.Context, o Options) (*fleet, error) {
 		problem = "no node has the library"
 	}
 	if problem != "" {
-		return f, &nodes.Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
+		return f.report, &nodes.Error{Class: ErrNothingKept, Problem: "nothing to go back to: " + problem, Remedy: remedy}
 	}
 	if len(part.Log) > 0 && part.Log[0].Back {
 		f.note(nil, "the last deployment was a rollback, which this one undoes", "")
 	}
-	return f, nil
+	return then(f)
 }
 
 // Delete deletes the library from every primary. Calls then return "ERR Function not found". The

@@ -136,8 +136,7 @@ func (s *session) look(ctx context.Context, g goal) *fleet {
 		members = s.replaceReplicas(ctx, members)
 	}
 	f.set(members)
-	f.compose()
-	f.checkNames(ctx, f.members)
+	f.compose(ctx)
 	return f
 }
 

@@ -208,10 +208,8 @@ func (w *watch) round(ctx context.Context) {
 	if g == nil {
 		return
 	}
-	defer g.release(ctx)
 	nodes.Each(g.members, func(m *member) { m.node.Err = m.read(ctx) })
-	g.compose()
-	g.checkNames(ctx, g.members)
+	g.compose(ctx)
 	w.s.tell(protocol.Step{Op: protocol.Number, Nodes: g.addrs(), Text: w.s.parts(g.next)})
 	lost := w.due(ctx, g)
 	nodes.Each(lost, func(m *member) {
@@ -228,7 +226,7 @@ func (w *watch) round(ctx context.Context) {
 	if len(failed(g.report.Nodes)) == 0 {
 		w.known = g.next
 	}
-	g.end(protocol.Unknown)
+	g.release(ctx, protocol.Unknown)
 }
 
 // lease takes the leases of the members, and returns a fleet of those whose lease it got. It returns

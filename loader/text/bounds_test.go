@@ -39,6 +39,10 @@ func TestPartsThatAreNotThere(t *testing.T) {
 	if joined := Join(Text{}, nothing); len(joined.Parts) > 0 || !Equal(nothing, Text{}) {
 		t.Errorf("%+v", joined)
 	}
+	// A text that is above another one is not equal to it, in either order.
+	if above := (Text{Parts: map[string]Part{"a": {Number: 1}}}); Equal(nothing, above) || Equal(above, nothing) {
+		t.Error("a text equals one that is above it")
+	}
 	// A body without namespaces is the value byte for byte, even if its build ID is not that of Rebuild.
 	if got, err := Parse(small); err != nil || got.Parts[""].Value != small || len(got.Parts) != 1 {
 		t.Errorf("%v: %+v", err, got)

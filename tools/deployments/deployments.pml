@@ -120,7 +120,7 @@
 #define BOTH(a,b)    (MAX(PART(a,0),PART(b,0)) | (MAX(PART(a,1),PART(b,1))<<10))
 #define LOWER(a,b)   (BOTH(a,b)==(b))                 /* no part of a is higher than that of b */
 #if PARTS
-#define JOIN(a,b)    BOTH(a,b)                        /* rule 2 */
+#define JOIN(a,b)    BOTH(a,b)                        /* rule 2, Join */
 #else
 #define JOIN(a,b)    (HIGHEST(a)>HIGHEST(b) || (HIGHEST(a)==HIGHEST(b) && (a)>(b)) -> (a) : (b))
 #endif
@@ -131,7 +131,7 @@
 #define NODE2  ((NODES>2)*2)
 #define WATCH  2                                      /* a round of the watch as a holder of leases, 3 in the last one; 0 and 1 are the deployers */
 
-int  text[NODES];
+int  text[NODES];                /* rule 1, Header: the parts and what they describe are one text, written in one step */
 int  copy[NODES];                /* what a failover or a restart brings back: the text before the last write */
 #if TWO
 int  header[NODES];
@@ -159,7 +159,7 @@ bit  reading[2], failed[2];      /* a deployer reads all again; a node has faile
 #define ON(i)      (PART(text[i],k)>=PART(new,k))
 #define EVERYWHERE (failed[d] || (ON(0) && ON(NODE1) && ON(NODE2)))
 
-/* A node that cannot be reached keeps the lease until it expires (rule 10). */
+/* A node that cannot be reached keeps the lease until it expires (rule 10, Fence). */
 inline take(h,i) {
   fence[i] = (FENCE==3 && lease[i]>0 -> fence[i] | (17<<HOLDER(i)) : fence[i]);
   lease[i] = h+1
@@ -187,7 +187,7 @@ inline apply(i,t) {
 #define KEEPS(h,i) (lease[i]==h+1 || !up[i] || (h>=WATCH && !GUARD))
 #endif
 
-/* write checks the lease on node i and writes t (rule 7). name is h, or h+4 for an undo. result is 0 for no reply,
+/* write checks the lease on node i and writes t (rule 7, Write). name is h, or h+4 for an undo. result is 0 for no reply,
  * 1 for done, 2 for overtaken. The check and a write that arrives in time are one step. */
 inline write(h,name,i,t,mine,result) {
 #if TWO
@@ -225,7 +225,7 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   atomic { up[leader] && FREE(leader) -> take(d,leader) };
 #endif
 #if LEASES==2
-  atomic { up[leader] && FREE(leader) -> take(d,leader) };                          /* rule 3 */
+  atomic { up[leader] && FREE(leader) -> take(d,leader) };                          /* rule 3, Lease */
   do
   :: atomic { i<NODES && i==leader -> i++ }
   :: atomic { i<NODES && i!=leader && up[i] && FREE(i) -> take(d,i); i++ }
@@ -234,27 +234,27 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   od;
 #endif
 #if READ
-  do                                                                                /* rule 4 */
+  do                                                                                /* rule 4, Read */
   :: atomic { i<NODES && up[i] && (LEASES<2 || lease[i]==d+1) -> J = JOIN(J,text[i]); i++ }
   :: atomic { i<NODES && !(up[i] && (LEASES<2 || lease[i]==d+1)) -> goto release_all }
   :: atomic { i>=NODES -> break }
   od;
 #endif
   skip; d_step {
-    n = HIGHEST(J)+1;                                                               /* rule 5 */
+    n = HIGHEST(J)+1;                                                               /* rule 5, Number */
     if :: CLOCK -> n = MAX(n,clock) :: else fi;
     clock = MAX(clock,n)+2; if :: clock>12 -> clock = 12 :: else fi;
-    if :: rollback -> v = BEFORE(J,k) :: else fi;                                   /* rule 12 */
+    if :: rollback -> v = BEFORE(J,k) :: else fi;                                   /* rule 12, Rollback */
     has = !rollback && PART(J,k)!=0 && VALUE(J,k)==v;
     if
     :: has -> new = J; n = NUMBER(J,k)
     :: delete && !TOMB -> new = SET(J,k,0)
-    :: else -> new = SET(J,k,MAKE(n,v,(delete -> 0 : (KEEP -> VALUE(J,k) : v))))    /* rule 6 */
+    :: else -> new = SET(J,k,MAKE(n,v,(delete -> 0 : (KEEP -> VALUE(J,k) : v))))    /* rule 6, Text */
     fi;
     mine = new; i = 0
   };
   if :: rollback && v==0 -> goto release_all :: else fi;
-  do                                                                                /* rule 7 */
+  do                                                                                /* rule 7, Write */
   :: i<NODES -> if
      :: wrote[i] = 1; write(d,d,i,new,mine,result);
         if :: result==0 -> goto undo :: result==1 -> i++ :: result==2 -> goto out fi
@@ -264,7 +264,7 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   od;
 #if VERIFY
   skip; d_step { i = 0; reading[d] = 1 };
-  do                                                                                /* rule 8 */
+  do                                                                                /* rule 8, Verify */
   :: atomic { i<NODES && up[i] && PART(text[i],k)==PART(new,k) -> i++ }
   :: atomic { i<NODES && !(up[i] && PART(text[i],k)==PART(new,k)) -> goto undo }
   :: atomic { i>=NODES -> break }
@@ -284,7 +284,7 @@ proctype deployer(byte d; byte k; byte v; bit rollback; bit delete) {
   goto release_all;
 undo: skip;
   if :: has -> goto release_all :: else fi;
-  skip; d_step {                                                                    /* rule 9 */
+  skip; d_step {                                                                    /* rule 9, Undo */
 #if UNDO==0
     new = J;
 #else
@@ -325,7 +325,7 @@ out:
   atomic { ended[d] = 1; reading[d] = 0; failed[d] = 0; J = 0; new = 0; mine = 0; i = 0; n = 0; result = 0; all = 0; has = 0; do :: i<NODES -> wrote[i] = 0; i++ :: else -> break od; i = 0 }
 }
 
-/* fill completes a join with what the watch remembers, and then with its file (rule 11). */
+/* fill completes a join with what the watch remembers, and then with its file (rule 11, Watch). */
 inline fill(J) {
   i = 0;
   do
