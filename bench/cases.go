@@ -105,9 +105,9 @@ func cases(ctx context.Context, rdb *redis.Client, libraries []*library) ([]benc
 		func(lib *library, prefix string) contender { return takeWith(lib, prefix, "FLOOR 20", nil, wholeInUse) },
 		takeWith(b.libraries[0], "tc0", "COST 1", nil, wholeInUse).aimed(1.1), floor("gcra", 1, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "BORROW, the guarantee pays", note: "beside one limit", work: wholeInUse}, borrows(wholeInUse.rate()), b.inUse().aimed(1.85),
-		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"))
+		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"), floor("all", 2, wholeInUse, holds("gcra")))
 	b.add(benchCase{name: "BORROW, the pool pays", note: "beside one limit", work: wholeInUse}, borrows("1/d"), b.inUse().aimed(1.75),
-		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"))
+		take(b.libraries[0], "tk0", "", wholeInUse, wholeInUse).named("two limits, two keys"), floor("pool", 2, wholeInUse, holds("gcra")))
 	b.option("EACH, three limits", "EACH", 1.5, nil, floor("each", 3, wholeInUse, holds("gcra")), wholeInUse, wholeInUse, wholeInUse)
 	request := 0
 	b.option("ONCE, new", "ONCE 60000", 2.1, func(int) string {
@@ -188,7 +188,7 @@ func (b *caseBuilder) several(name string, w workload) {
 		},
 		take(b.libraries[0], "th2", "", w, w).named("two limits, two keys"),
 		take(b.libraries[0], "th1", "", w).named("one limit").aimed(2.5),
-		floor("three", 3, w, holds("gcra")))
+		floor("all", 3, w, holds("gcra")))
 }
 
 // option adds a case that compares a take that has an option with the same take without it. bare is

@@ -71,9 +71,14 @@ register('logs_denied', function(_, keys)
   for i = 1, #keys do redis.call('GETRANGE', keys[i], '0', '2047') end
   return no
 end)
-register('three', function(_, keys)
+register('all', function(_, keys)
   for i = 1, #keys do redis.call('PTTL', keys[i]) redis.call('GETRANGE', keys[i], '0', '31') end
   for i = 1, #keys do move(keys[i]) end
+  return six
+end)
+register('pool', function(_, keys)
+  for i = 1, #keys do redis.call('PTTL', keys[i]) redis.call('GETRANGE', keys[i], '0', '31') end
+  move(keys[#keys])
   return six
 end)
 local each = { 1, 100, 99, 0, 600, 1, { { 1, 100, 99, 0, 600 }, { 1, 100, 99, 0, 600 }, { 1, 100, 99, 0, 600 } } }

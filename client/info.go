@@ -32,11 +32,11 @@ type PolicyCalls struct {
 	// in Allowed and Denied. CanaryShare is 0 if the policy has no canary.
 	CanaryShare, CanaryAllowed, CanaryDenied int64
 
-	// Classes counts the calls of each class of the policy. Guaranteed and Borrowed count the allowed calls of
-	// a policy with a guarantee and a pool: those within the guarantee, and those that only the pool paid. All
-	// of them include the calls that the canary decided.
-	Classes              map[string]struct{ Allowed, Denied int64 }
-	Guaranteed, Borrowed int64
+	// Classes counts the calls of each class of the policy. Pool counts the allowed calls of a policy with a
+	// guarantee and a pool: those within the guarantee, and those that only the pool paid. It is nil for other
+	// policies. Both include the calls that the canary decided.
+	Classes map[string]struct{ Allowed, Denied int64 }
+	Pool    *struct{ Guaranteed, Borrowed int64 }
 }
 
 const infoFields = "version, contract, build_id and policies"

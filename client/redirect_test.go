@@ -141,6 +141,9 @@ func TestKeysOfSeveralShards(t *testing.T) {
 		"refund": func() error {
 			return second(c.Refund(t.Context(), client.Request{Keys: []string{"x", "y"}, Limits: limits}))
 		},
+		"borrow": func() error {
+			return second(c.Take(t.Context(), client.Request{Keys: []string{"tenant", "pool"}, Limits: limits, Borrow: true}))
+		},
 		"once": func() error {
 			return second(c.Take(t.Context(), client.Request{Keys: []string{"x"}, Limits: limits[:1], OnceKey: "o", OnceTTL: time.Minute}))
 		},

@@ -230,7 +230,7 @@ func parseShares(classes, borrows any, calls map[string]PolicyCalls) bool {
 			case !known:
 				continue
 			case i == 1:
-				policy.Guaranteed, policy.Borrowed = n[0], n[1]
+				policy.Pool = &struct{ Guaranteed, Borrowed int64 }{n[0], n[1]}
 			case policy.Classes == nil:
 				policy.Classes = map[string]struct{ Allowed, Denied int64 }{class: {n[0], n[1]}}
 			default:

@@ -209,6 +209,7 @@ func TestInfo(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "export", Limits: []functions.PolicyLimit{{Limit: "1/d"}}, Shadow: true},
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Limit: "1/d"}}},
+		functions.Policy{Name: "tenant", Borrow: true, Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "1/d"}, {Key: "pool", Limit: "4/d"}}},
 	)))
 	_, c := atNoon(t, embedded.WithLibrary(build.Text()))
 	for range 3 {
@@ -216,8 +217,8 @@ func TestInfo(t *testing.T) {
 	}
 	want := client.Info{
 		Version: build.Version(), Contract: functions.Contract, BuildID: build.ID(),
-		Policies: []string{"calc", "export"}, ShadowDenied: map[string]int64{"export": 2},
-		PolicyCalls: map[string]client.PolicyCalls{"calc": {}, "export": {Allowed: 1, Denied: 2}},
+		Policies: []string{"calc", "export", "tenant"}, ShadowDenied: map[string]int64{"export": 2},
+		PolicyCalls: map[string]client.PolicyCalls{"calc": {}, "export": {Allowed: 1, Denied: 2}, "tenant": {Pool: &struct{ Guaranteed, Borrowed int64 }{}}},
 	}
 	if got := must[client.Info](t)(c.Info(ctx)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -245,7 +246,7 @@ func TestInfoAndUsageOfOtherVersions(t *testing.T) {
 	shares := full
 	shares.PolicyCalls = map[string]client.PolicyCalls{
 		"calc":   {Allowed: 5, Denied: 1, Classes: map[string]struct{ Allowed, Denied int64 }{"batch": {1, 1}, "default": {4, 0}}},
-		"export": {Allowed: 90, Denied: 3, CanaryShare: 50, CanaryAllowed: 4, CanaryDenied: 2, Guaranteed: 80, Borrowed: 14},
+		"export": {Allowed: 90, Denied: 3, CanaryShare: 50, CanaryAllowed: 4, CanaryDenied: 2, Pool: &struct{ Guaranteed, Borrowed int64 }{80, 14}},
 	}
 	classes := []any{[]any{"calc", "batch", int64(1), int64(1)}, []any{"calc", "default", int64(4), int64(0)}, []any{"unknown", "batch", int64(4), int64(0)}}
 	noPolicies := full

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // sharing makes calls at given times.
@@ -30,6 +31,21 @@ func (s sharing) take(limit, floor string, at time.Duration) bool {
 		call = append(call, "FLOOR", floor)
 	}
 	return must[any](s.t)(s.server.Do(call...)).([]any)[0] == int64(1)
+}
+
+// TestBorrowInTwoSlots checks that a server of a cluster refuses a guarantee and a pool in different slots, and
+// changes neither.
+func TestBorrowInTwoSlots(t *testing.T) {
+	server := embedded.Run(t, embedded.WithClusterRules(), embedded.WithLibrary(functions.Source()))
+	_, err := server.Do("FCALL", "ratelimit_take", "2", "tenant", "pool", "2/s", "10/s", "BORROW", "80")
+	if want := "CROSSSLOT Keys in request don't hash to the same slot"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, key := range []string{"tenant", "pool"} {
+		if n := must[any](t)(server.Do("EXISTS", key)); n != int64(0) {
+			t.Errorf("key %s exists", key)
+		}
+	}
 }
 
 // TestReserveIsKept checks that calls without a floor, which take no more than the reserve, are denied 0

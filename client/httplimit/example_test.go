@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/charge"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
 	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // exampleLimiter returns a client for a server with the library. The server's clock is stopped.
@@ -72,6 +73,38 @@ func ExampleAddress() {
 	// 200 "api";r=1;t=30 Retry-After:
 	// 200 "api";r=0;t=60 Retry-After:
 	// 200 "api";r=1;t=30 Retry-After:
+}
+
+// Exports are batch jobs: they leave half of the limit to other requests. A request without a class belongs
+// to the policy's class "default".
+func ExampleWithRequest_class() {
+	limiter, stop := exampleLimiter(functions.Policy{
+		Name: "api", Limits: []functions.PolicyLimit{{Limit: "4/m"}}, Classes: map[string]int{"default": 0, "batch": 50},
+	})
+	defer stop()
+	classOf := func(r *http.Request) string {
+		if r.URL.Path == "/export" {
+			return "batch"
+		}
+		return ""
+	}
+	limit, err := httplimit.New(limiter, "api", "@api", httplimit.Address(),
+		httplimit.WithRequest(func(r *http.Request, req *client.Request) error { req.Class = classOf(r); return nil }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := limit(http.HandlerFunc(hello))
+	for _, path := range []string{"/export", "/export", "/export", "/"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /export 200
+	// /export 200
+	// /export 429
+	// / 200
 }
 
 // The cost of a request is known after it is served: charge the maximum first, then refund.

@@ -63,9 +63,13 @@ func AsLimited(err error, e **client.Error) bool {
 	return errors.Is(err, client.ErrLimited) && errors.As(err, e)
 }
 
-// Example returns a client for a server with the library. The server's clock is stopped.
-func Example() (limiter *client.Client, stop func()) {
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(Noon))
+// Example returns a client for a server with the library and the policies. The server's clock is stopped.
+func Example(policies ...functions.Policy) (limiter *client.Client, stop func()) {
+	build, err := functions.New(functions.WithPolicies(policies...))
+	if err != nil {
+		panic(err)
+	}
+	server, err := embedded.Start(embedded.WithLibrary(build.Text()), embedded.WithTime(Noon))
 	if err != nil {
 		panic(err)
 	}

@@ -63,9 +63,9 @@ func (d *Dashboard) metricsText(nodes []policycalls.Node) string {
 				fmt.Fprintf(&classes, "ratelimit_class_calls_total{%s,class=%s,decision=\"allowed\"} %d\n", own, label(class), of.Classes[class].Allowed)
 				fmt.Fprintf(&classes, "ratelimit_class_calls_total{%s,class=%s,decision=\"denied\"} %d\n", own, label(class), of.Classes[class].Denied)
 			}
-			if of.Guaranteed+of.Borrowed > 0 {
-				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"guarantee\"} %d\n", own, of.Guaranteed)
-				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"pool\"} %d\n", own, of.Borrowed)
+			if of.Pool != nil {
+				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"guarantee\"} %d\n", own, of.Pool.Guaranteed)
+				fmt.Fprintf(&pools, "ratelimit_pool_calls_total{%s,paid=\"pool\"} %d\n", own, of.Pool.Borrowed)
 			}
 		}
 	}

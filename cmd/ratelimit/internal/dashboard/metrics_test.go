@@ -25,10 +25,11 @@ var update = flag.Bool("update", false, "rewrite the files of testdata")
 func TestMetricsText(t *testing.T) {
 	d := New(Source{NodeName: func(addr string) string { return addr }})
 	got := d.metricsText([]policycalls.Node{
-		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export", "tenant"}, PolicyCalls: map[string]client.PolicyCalls{
+		{Addr: "10.0.0.1:6379", Info: client.Info{Policies: []string{"api", "export", "idle", "tenant"}, PolicyCalls: map[string]client.PolicyCalls{
 			"api":    {Allowed: 1 << 53, Denied: 12, CanaryShare: 50, CanaryAllowed: 480, CanaryDenied: 9},
 			"export": {Allowed: 7, Classes: map[string]struct{ Allowed, Denied int64 }{"critical": {Allowed: 4}, "batch": {3, 2}}},
-			"tenant": {Allowed: 9, Denied: 1, Guaranteed: 6, Borrowed: 3},
+			"idle":   {Pool: &struct{ Guaranteed, Borrowed int64 }{}},
+			"tenant": {Allowed: 9, Denied: 1, Pool: &struct{ Guaranteed, Borrowed int64 }{6, 3}},
 		}}},
 		{Addr: "10.0.0.2:6379", Err: errors.New("dead")},
 		{Addr: "10.0.0.3:6379", Info: client.Info{Policies: []string{"api"}}}, // its library is too old to count calls

@@ -210,15 +210,16 @@ func (p *Policy) add(counts, before client.PolicyCalls, took time.Duration) {
 		class.Denied += calls.Denied
 		class.PerSec = addRate(class.PerSec, usage.Count(calls), usage.Count(before.Classes[name]), took)
 	}
-	if counts.Guaranteed+counts.Borrowed > 0 {
+	if paid := counts.Pool; paid != nil {
+		last := cmp.Or(before.Pool, &struct{ Guaranteed, Borrowed int64 }{})
 		p.Pool = cmp.Or(p.Pool, &Pool{})
-		p.Pool.Guaranteed += counts.Guaranteed
-		p.Pool.Borrowed += counts.Borrowed
+		p.Pool.Guaranteed += paid.Guaranteed
+		p.Pool.Borrowed += paid.Borrowed
 		var sum *usage.Rate
 		if p.Pool.PerSec != nil {
 			sum = &usage.Rate{Allowed: p.Pool.PerSec.Guaranteed, Denied: p.Pool.PerSec.Borrowed}
 		}
-		if sum = addRate(sum, usage.Count{Allowed: counts.Guaranteed, Denied: counts.Borrowed}, usage.Count{Allowed: before.Guaranteed, Denied: before.Borrowed}, took); sum != nil {
+		if sum = addRate(sum, usage.Count{Allowed: paid.Guaranteed, Denied: paid.Borrowed}, usage.Count{Allowed: last.Guaranteed, Denied: last.Borrowed}, took); sum != nil {
 			p.Pool.PerSec = &Paid{Guaranteed: sum.Allowed, Borrowed: sum.Denied}
 		}
 	}

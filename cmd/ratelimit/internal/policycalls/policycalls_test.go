@@ -133,7 +133,7 @@ func TestRatesOfShares(t *testing.T) {
 	reply := func(addr string, second int64, batch counts, guaranteed, borrowed int64) Node {
 		calls := map[string]client.PolicyCalls{
 			"api":    {Classes: map[string]struct{ Allowed, Denied int64 }{"batch": batch, "critical": {}}},
-			"tenant": {Guaranteed: guaranteed, Borrowed: borrowed},
+			"tenant": {Pool: &struct{ Guaranteed, Borrowed int64 }{guaranteed, borrowed}},
 		}
 		return Node{Addr: addr, At: time.Unix(1_700_000_000+second, 0), Info: client.Info{Policies: []string{"api", "tenant"}, PolicyCalls: calls}}
 	}
