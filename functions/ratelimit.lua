@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '57be858cd1fa'
+local BUILD_ID = '17eb8f694ed2'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3985,7 +3985,7 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
-local both = { limits = {}, costs = {}, count = 2 }
+local both = { limits = {}, costs = {} }
 
 local function borrow(keys, args, guarantee)
   local pool, number, cost = limits.known[args[2]], #args, 1

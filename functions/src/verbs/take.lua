@@ -48,7 +48,7 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
-local both = { limits = {}, costs = {}, count = 2 } -- the request of borrow; reused by the next call
+local both = { limits = {}, costs = {} } -- the request of borrow; reused by the next call
 
 -- borrow decides a call with BORROW, two known limits, and at most COST. It returns the reply, or nil for any other call.
 local function borrow(keys, args, guarantee)
