@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '3117aaf3e9e9'
+local BUILD_ID = 'a87cc86c64f9'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1935,12 +1935,12 @@ end
 do
 local sought = decisions.sought
 local keys, request = {}, { limits = {}, costs = {}, count = 1 }
-local reply = { 1, 0, 0, 0, 0, 1 }
+local reply = {}
 
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply
-  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = allowed, capacity, free, retry, reset, 1
   return whole
 end
 
@@ -1950,7 +1950,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     head, left = a, b
     if type(head) == 'string' then
       local blocked
-      if limit.capacity > 0 then blocked, free, a, b, c, d = states.blocked(key, head, left, limit) end
+      blocked, free, a, b, c, d = states.blocked(key, head, left, limit)
       if blocked then
         local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)
@@ -3985,7 +3985,7 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
-local both = { limits = {}, costs = {}, count = 2 }
+local both = { limits = {}, costs = {} }
 
 local function borrow(keys, args, guarantee)
   local pool, number, cost = limits.known[args[2]], #args, 1
@@ -3998,7 +3998,7 @@ local function borrow(keys, args, guarantee)
   if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
   if guarantee.asks + pool.asks > requests.FEW then return nil end
   if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
-  both.limits[1], both.limits[2], both.costs[1], both.costs[2], both.BORROW = guarantee, pool, cost, cost, percent
+  both.limits[1], both.limits[2], both.costs[1], both.BORROW = guarantee, pool, cost, percent
   return (borrowing.decide(keys, both, 'charge'))
 end
 

@@ -178,6 +178,13 @@ func TestInfoOfClasses(t *testing.T) {
 			t.Errorf("after %q: %s, want %s", c.options, got, c.calls)
 		}
 	}
+	// The key has the state of another algorithm, so decisions.decide counts the call.
+	must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "other", "fixed_window 10/m"))
+	must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "other", "@api", "CLASS", "batch"))
+	const loaded = "[[api batch 3 2] [api default 4 1]]"
+	if got := fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))["class_calls"]); got != loaded {
+		t.Errorf("after a call on the key of another algorithm: by class %s, want %s", got, loaded)
+	}
 	for policy, want := range map[string]string{"@api": "[batch 50 default 20]", "@open": "<nil>"} {
 		if got := fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", policy)))["classes"]); got != want {
 			t.Errorf("%s has the classes %s, want %s", policy, got, want)

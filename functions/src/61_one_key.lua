@@ -3,13 +3,13 @@
 
 local sought = decisions.sought
 local keys, request = {}, { limits = {}, costs = {}, count = 1 } -- what decisions.decide gets; reused by the next call
-local reply = { 1, 0, 0, 0, 0, 1 } -- reused by the next call
+local reply = {} -- reused by the next call
 
 -- answer returns the reply to a call with one key, and adds the call to the counts of its policy.
 local function answer(calls, allowed, capacity, free, retry, reset)
   if calls then policies.count(calls, allowed > 0 and 1 or 0) end
   local whole = reply
-  whole[1], whole[2], whole[3], whole[4], whole[5] = allowed, capacity, free, retry, reset
+  whole[1], whole[2], whole[3], whole[4], whole[5], whole[6] = allowed, capacity, free, retry, reset, 1
   return whole
 end
 
@@ -22,7 +22,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
     head, left = a, b
     if type(head) == 'string' then
       local blocked
-      if limit.capacity > 0 then blocked, free, a, b, c, d = states.blocked(key, head, left, limit) end
+      blocked, free, a, b, c, d = states.blocked(key, head, left, limit)
       if blocked then
         local too_much = option ~= 'FORCE' and (option and 1 or cost) > limit.capacity - above
         return answer(calls, 0, limit.rates[1].capacity, 0, too_much and -1 or blocked, blocked)

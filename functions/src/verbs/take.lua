@@ -48,7 +48,7 @@ local function floor_of(limit, option, text)
   return floor, limit.calls and floor and policies.calls(limit.side, text)
 end
 
-local both = { limits = {}, costs = {}, count = 2 } -- the request of borrow; reused by the next call
+local both = { limits = {}, costs = {} } -- the request of borrow; reused by the next call
 
 -- borrow decides a call with BORROW, two known limits, and at most COST. It returns the reply, or nil for any other call.
 local function borrow(keys, args, guarantee)
@@ -62,7 +62,7 @@ local function borrow(keys, args, guarantee)
   if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
   if guarantee.asks + pool.asks > requests.FEW then return nil end
   if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
-  both.limits[1], both.limits[2], both.costs[1], both.costs[2], both.BORROW = guarantee, pool, cost, cost, percent
+  both.limits[1], both.limits[2], both.costs[1], both.BORROW = guarantee, pool, cost, percent
   return (borrowing.decide(keys, both, 'charge'))
 end
 
