@@ -25,8 +25,8 @@ import (
 // become debt, at most one burst. Floor and Class keep their percentage of the share free, rounded up. If
 // that is all of a small share, but not all of the limit, they keep one unit less, so that the calls are
 // not denied until a server is back. As on a server, a Class that the policy does not list is an
-// [ErrMisconfigured], also one of which only the servers know; under `classes: any`, a Class keeps nothing. With Borrow, only the share of the guarantee is admitted. A
-// call that needs more than the share, but no more than the limit itself, is denied with a RetryAfter
+// [ErrMisconfigured], also one of which only the servers know; under `classes: any`, a Class keeps nothing.
+// With Borrow, or a policy of a guarantee and a pool, only the share of the guarantee is admitted. A call that needs more than the share, but no more than the limit itself, is denied with a RetryAfter
 // of at least 1 s, because a server may be back by then.
 //
 // The client itself parses a limit such as "100/m". It learns the limits of a policy from a server,
@@ -130,7 +130,7 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	var charges []charge
 	for i, key := range known {
 		for at, r := range key.rates {
-			if !key.shadow && !(req.Borrow && i > 0) {
+			if !key.shadow && !key.pool && !(req.Borrow && i > 0) {
 				b, percent := f.bucket(bucketKey{req.Keys[i], at, r, req.Fallback.local.share}), req.percent(key)
 				free, whole := kept(int64(b.Burst()), percent), kept(r.capacity, percent)
 				if whole < r.capacity { // a server can allow the call, so a small share must not keep all

@@ -21,6 +21,7 @@ func alone(t *testing.T, reqs ...client.Request) (c *client.Client, advance func
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "calc", Limits: []functions.PolicyLimit{{Key: "a", Limit: "8/s"}, {Key: "b", Limit: "4/s"}}},
 		functions.Policy{Name: "try", Limits: []functions.PolicyLimit{{Limit: "2/s"}}, Shadow: true},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "4/s"}, {Key: "pool", Limit: "4/s"}}, Borrow: true, Floor: 80},
 	)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()))
 	now := noon
@@ -111,6 +112,19 @@ func TestLocalFallbackOfSeveralKeys(t *testing.T) {
 	calc.Keys = calc.Keys[:1]
 	_, err := c.Take(t.Context(), calc)
 	wantClasses(t, "a key too few", err, typed("bad_keys"))
+}
+
+// Under a policy of a guarantee and a pool, each tenant has the share of its guarantee, whatever others took
+// from the pool.
+func TestLocalFallbackOfAGuarantee(t *testing.T) {
+	of := func(tenant string) client.Request {
+		return client.Request{Keys: []string{tenant + "{p}", "pool{p}"}, Limits: []client.Limit{"@tenant"}, Costs: []int64{2}}
+	}
+	c, _ := alone(t, of("other"))
+	for _, tenant := range []string{"ann", "bob"} {
+		wantLocal(t, tenant, c, of(tenant), client.Result{Allowed: true, Limit: 2, ResetAfter: time.Second, Index: 1})
+		wantLocal(t, tenant+" again", c, of(tenant), client.Result{Limit: 2, RetryAfter: time.Second, ResetAfter: time.Second, Index: 1})
+	}
 }
 
 // The longest wait of the keys that deny is the wait of the call, and Never is the longest.

@@ -51,6 +51,7 @@ func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 			return nil, nil
 		}
 		key.shadow, key.classes = policy.Shadow, policy.Classes
+		key.pool = policy.Borrow && len(keys) == 1
 		keys = append(keys, key)
 	}
 	return keys, nil
@@ -92,6 +93,7 @@ type parsedKey struct {
 	classes   map[string]int // percentages that classes keep free; nil if there are none
 	penalty   Block          // of the policy; the zero Block if there is none
 	warn      int            // percentage from which on the policy warns; 0 if it does not
+	pool      bool           // the limit is the pool of a guarantee
 	canary    *parsedKey     // the key's limit in the canary of the policy; nil if there is none
 }
 
@@ -301,6 +303,9 @@ func parseLimit(reply any) ([]parsedKey, bool) {
 		for i := range keys {
 			keys[i].warn = int(warn)
 		}
+	}
+	if fields["borrow"] != nil && len(keys) == 2 {
+		keys[1].pool = true
 	}
 	canary, _ := parseKeys(fields["canary_limit"], fields["canary_algorithms"])
 	for i := range min(len(keys), len(canary)) {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,9 +16,9 @@ import (
 // no server has decided: Result.Source is not "server". It blocks nothing if RetryAfter is Never, because a cost
 // above the capacity of the limit is a mistake, and not too many calls. It blocks nothing if a policy of several keys is
 // in req, because the key that has denied may be one that others share, such as a pool. It blocks nothing
-// for a req with Class, Floor or Borrow, which may be denied only for the sake of others. But the penalty of
-// a policy with `classes: any` applies to a req with Class, because this policy keeps nothing free. If a
-// block has denied req, that block stays as it is. To find this out, Penalize may make a call; it
+// for a req with Floor or Borrow, or if the policy keeps something free from the class of req or, without one,
+// from the class default: such a req may be denied only for the sake of others. If a block has denied req,
+// that block stays as it is. To find this out, Penalize may make a call; it
 // remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does.
 //
 // If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
@@ -26,19 +27,20 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	if res.Allowed || res.RetryAfter == Never || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
 		return res, nil
 	}
-	if req.Class != "" && b != (Block{}) { // but a policy that has a penalty keeps nothing free for a class
-		return res, nil
-	}
 	if len(req.Limits) != len(req.Keys) { // a policy of several keys: others may share the one that has denied
 		return res, nil
 	}
 	key := req.Keys[res.Index-1]
-	if b == (Block{}) && isPolicy(req.Limits[res.Index-1]) {
-		if keys := c.penalties.parsed.told(ctx, key, req.Limits[res.Index-1]); len(keys) == 1 {
-			b = keys[0].penalty
+	var policy parsedKey
+	if limit := req.Limits[res.Index-1]; isPolicy(limit) {
+		if keys := c.penalties.parsed.told(ctx, key, limit); len(keys) == 1 {
+			policy = keys[0]
 		}
 	}
 	if b == (Block{}) {
+		b = policy.penalty
+	}
+	if b == (Block{}) || policy.classes[cmp.Or(req.Class, "default")] > 0 || req.Class != "" && policy.rates == nil { // the policy is not known
 		return res, nil
 	}
 	if b.For <= 0 || b.Max == 0 || b.Forget == 0 || b.Extend {

@@ -27,6 +27,8 @@ func withPenalties(t *testing.T) embedded.Option {
 		functions.Policy{Name: "shadow", Limits: one, Penalty: penalty, Shadow: true},
 		functions.Policy{Name: "any", Limits: one, Penalty: penalty, AnyClass: true},
 		functions.Policy{Name: "none", Limits: one},
+		functions.Policy{Name: "open", Limits: one, AnyClass: true},
+		functions.Policy{Name: "classes", Limits: []functions.PolicyLimit{{Limit: "5/m"}}, Classes: map[string]int{"critical": 0, "default": 20}},
 	))).Text())
 }
 
@@ -132,6 +134,22 @@ func TestPenaltyOfAnyClass(t *testing.T) {
 		knock(t, c, client.Block{}, withClass(req, "export"), false, time.Minute)
 		time.Sleep(30 * time.Second)
 		knock(t, c, client.Block{}, req, false, 30*time.Second)
+	}, withPenalties(t))
+}
+
+// The penalty of a middleware applies to the classes from which a policy keeps nothing free, and to no other.
+// So naming a class is no way around it, and a denial for the sake of others blocks nobody.
+func TestPenaltyOfClasses(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
+		knock(t, c, minuteToHour, withClass(client.For("ip", "@open"), "batch"), true, 0)
+		time.Sleep(30 * time.Second)
+		knock(t, c, minuteToHour, withClass(client.For("ip", "@open"), "export"), false, time.Minute)
+
+		key := client.For("key", "@classes")
+		knock(t, c, minuteToHour, client.For("key", "@classes", 4), true, 0)
+		knock(t, c, minuteToHour, key, false, 12*time.Second)
+		knock(t, c, minuteToHour, withClass(key, "critical"), true, 0) // the denial before has not blocked the key
+		knock(t, c, minuteToHour, withClass(key, "critical"), false, time.Minute)
 	}, withPenalties(t))
 }
 

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'a87cc86c64f9'
+local BUILD_ID = '40c6eed9e49e'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3825,6 +3825,7 @@ redis.register_function{
       local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
       if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
       if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end
+      if policy.borrow then reply[#reply + 1], reply[#reply + 2] = 'borrow', policy.borrow end
     end
     return reply
   end,

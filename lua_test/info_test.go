@@ -83,12 +83,14 @@ func TestInfoOfALimit(t *testing.T) {
 	}
 }
 
-// TestInfoOfAPenalty checks that ratelimit_info tells the penalty of a policy and when it warns, and that the library does
-// not apply it.
+// TestInfoOfAPenalty checks that ratelimit_info tells the penalty of a policy, when it warns, and what borrowers leave, and
+// that the library does not apply the penalty.
 func TestInfoOfAPenalty(t *testing.T) {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "login", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, AnyClass: true, Canary: &functions.Canary{Limits: []string{"2/m"}, Share: 1},
 			Penalty: &functions.Penalty{First: time.Minute, Max: time.Hour, Forget: 24 * time.Hour}},
+		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "1/m"}, {Key: "pool", Limit: "9/m"}}, Borrow: true, Floor: 80},
+		functions.Policy{Name: "alone", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "1/m"}, {Key: "pool", Limit: "9/m"}}, Borrow: true},
 		functions.Policy{Name: "warns", Limits: []functions.PolicyLimit{{Limit: "1/m"}}, Warn: 80},
 		functions.Policy{Name: "none", Limits: []functions.PolicyLimit{{Limit: "1/m"}}},
 	)))
@@ -102,6 +104,11 @@ func TestInfoOfAPenalty(t *testing.T) {
 	for limit, want := range map[string]any{"@warns": int64(80), "@login": nil, "1/m": nil} {
 		if got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", limit)))["warn"]; got != want {
 			t.Errorf("%s: %v, want %v", limit, got, want)
+		}
+	}
+	for limit, want := range map[string]any{"@tenant": int64(80), "@alone": int64(0), "@none": nil} {
+		if got := respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", limit)))["borrow"]; got != want {
+			t.Errorf("%s: borrow %v, want %v", limit, got, want)
 		}
 	}
 	for _, want := range []int64{1, 0, 0} {

@@ -238,8 +238,8 @@ func (c *checker) guarantees(p Policy, name string, guarantee, pool rate) {
 		c.doubtful.Wrong(at, "%s: the pool of %s has less than %s; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool", name, limits[1], of)
 	case p.Tenants == 0:
 	case bursts > 0 || over > uint64(pool.capacity):
-		c.notes.Wrong(at, "%s: the bursts of %s are more than the pool holds, so together they can exceed its limit, by at most %d units. Lower the burst of the guarantee",
-			name, of, pool.capacity-1)
+		c.notes.Wrong(at, "%s: the bursts of %s are more than the pool holds, so together they can exceed its limit, by at most its capacity. Lower the burst of the guarantee",
+			name, of)
 	case over > uint64(kept):
 		need := (over*100 + uint64(pool.capacity) - 1) / uint64(pool.capacity)
 		c.notes.Wrong(at, "%s: the bursts of %s are %d units, and floor %d keeps %d of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: %d keeps enough",

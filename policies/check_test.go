@@ -189,7 +189,7 @@ func TestGuarantees(t *testing.T) {
 		{"{guarantee: 80/s, pool: 1000/s, tenants: 10}", false,
 			"the bursts of 10 guarantees of 80/s are 800 units, and floor 0 keeps 0 of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: 80 keeps enough"},
 		{"{guarantee: 80/s burst=200, pool: 1000/s, floor: 100, tenants: 10}", false,
-			"the bursts of 10 guarantees of 80/s burst=200 are more than the pool holds, so together they can exceed its limit, by at most 999 units. Lower the burst of the guarantee"},
+			"the bursts of 10 guarantees of 80/s burst=200 are more than the pool holds, so together they can exceed its limit, by at most its capacity. Lower the burst of the guarantee"},
 		{"{guarantee: 80/s, pool: 1000/s, floor: 80, tenants: 13}", true,
 			"the pool of 1000/s has less than 13 guarantees of 80/s; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool"},
 		{"{guarantee: 60001/m, pool: 1000/s}", true,

@@ -18,6 +18,8 @@
 --              "penalty", { first block, longest block, memory: in ms }
 --            With a policy that warns also:
 --              "warn", percentage
+--            With a policy of a guarantee and a pool also:
+--              "borrow", percentage of the pool that borrowers leave
 --   Errors BADARGS BADKEYS BADLIMIT NOPOLICY
 
 -- add adds the fields limit and algorithms to the reply, with prefix in front of their names. Each
@@ -62,6 +64,7 @@ redis.register_function{
       local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
       if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
       if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end
+      if policy.borrow then reply[#reply + 1], reply[#reply + 2] = 'borrow', policy.borrow end
     end
     return reply
   end,
