@@ -260,6 +260,25 @@ func TestSharesOfAnOlderLibrary(t *testing.T) {
 			}
 		}
 	}
+	// A policy of an older library has no guarantee, but two limits.
+	option := regexp.MustCompile(`(?i:\bpaid|\bgrow) = '[A-Z]+',`)
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "2/m"}, {Key: "pool", Limit: "10/m"}},
+	})))
+	server := embedded.Run(t, embedded.WithLibrary(option.ReplaceAllString(build.Text(), "")), embedded.WithTime(noon))
+	older := newClient(t, connect(t, redis.Options{Addr: server.Addr()}))
+	refund := loan(2, 2)
+	refund.Limits, refund.Floor = []client.Limit{"@tenant"}, 0
+	grow := one("k", "5/m")
+	grow.Grow = true
+	for text, err := range map[string]error{
+		"too old to refund with Borrow (": second(older.Refund(t.Context(), refund)), "too old for Grow (": second(older.Peek(t.Context(), grow)),
+	} {
+		wantClasses(t, text, err, client.ErrNotDeployed)
+		if err == nil || !strings.Contains(err.Error(), "the library on the server is "+text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 	c := newClient(t, &fake{err: answered("RATELIMIT BADARGS the number of arguments is 4; acquire takes a limit and a lease id")})
 	l := c.Lease("jobs", "concurrency 4 lease=10s", "")
 	l.Floor = 20
