@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '40c6eed9e49e'
+local BUILD_ID = '4902177f906a'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3998,7 +3998,7 @@ local function borrow(keys, args, guarantee)
   local percent = requests.percent(args[number])
   if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
   if guarantee.asks + pool.asks > requests.FEW then return nil end
-  if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
+  if keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
   both.limits[1], both.limits[2], both.costs[1], both.BORROW = guarantee, pool, cost, percent
   return (borrowing.decide(keys, both, 'charge'))
 end

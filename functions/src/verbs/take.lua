@@ -61,7 +61,7 @@ local function borrow(keys, args, guarantee)
   local percent = requests.percent(args[number])
   if not (pool and cost and percent and guarantee.rate and pool.rate) or guarantee.name or pool.name then return nil end
   if guarantee.asks + pool.asks > requests.FEW then return nil end
-  if keys[1] == keys[2] or #keys[1] > LONGEST_KEY or #keys[2] > LONGEST_KEY then return nil end
+  if keys[1] == keys[2] or #keys[2] > LONGEST_KEY then return nil end
   both.limits[1], both.limits[2], both.costs[1], both.BORROW = guarantee, pool, cost, percent
   return (borrowing.decide(keys, both, 'charge'))
 end
