@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -83,7 +84,8 @@ func loadLibrary(ctx context.Context, t *testing.T, b *backend.Backend) {
 func loadText(ctx context.Context, t *testing.T, b *backend.Backend, text string) {
 	t.Helper()
 	for _, n := range primariesOf(ctx, t, b) {
-		if err := n.Client().FunctionLoadReplace(ctx, text).Err(); err != nil {
+		slow := n.Client().WithTimeout(time.Minute) // 2 MiB take seconds on a busy machine
+		if err := slow.FunctionLoadReplace(ctx, text).Err(); err != nil {
 			t.Fatalf("%s: %v", n, err)
 		}
 	}
