@@ -81,10 +81,13 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 					}
 					wantClasses(t, verb, err, client.ErrUnavailable)
 				}
+				if used := c.Warning(ctx, client.For(key, "@none"), client.Result{Allowed: true, Limit: 10, Index: 1}); used != 0 { // it has no error
+					t.Errorf("Warning: %d %%", used)
+				}
 			}
 			for kind, prefix := range map[reflect.Type]string{reflect.TypeFor[*client.Client](): "", reflect.TypeFor[*client.Lease](): "Lease."} {
 				for method := range kind.Methods() {
-					asks := method.Type.NumIn() > 1 && method.Type.In(1) == reflect.TypeFor[context.Context]()
+					asks := method.Name != "Warning" && method.Type.NumIn() > 1 && method.Type.In(1) == reflect.TypeFor[context.Context]()
 					if asks && everyCall(cancelled, c, key)[prefix+method.Name] == nil {
 						t.Errorf("%s%s is not among the calls of this test", prefix, method.Name)
 					}
