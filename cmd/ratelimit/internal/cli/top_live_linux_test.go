@@ -40,7 +40,12 @@ type onTerminal struct {
 
 func startOnTerminal(t *testing.T, width uint16, args ...string) *onTerminal {
 	t.Helper()
-	p := &onTerminal{cmd: exec.Command(binary(t), args...), read: make(chan struct{})}
+	return startCommandOnTerminal(t, width, exec.Command(binary(t), args...))
+}
+
+func startCommandOnTerminal(t *testing.T, width uint16, cmd *exec.Cmd) *onTerminal {
+	t.Helper()
+	p := &onTerminal{cmd: cmd, read: make(chan struct{})}
 	p.person, p.terminal = openTerminal(t, width, 20)
 	p.cmd.Env = []string{"HOME=" + t.TempDir(), "TERM=xterm", "LANG=C.UTF-8"}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.terminal, p.terminal, p.terminal
@@ -122,11 +127,12 @@ func TestTopWatch(t *testing.T) {
 }
 
 // The screen follows the terminal's size. An arrow is not the key Esc. Ctrl-Z restores the terminal
-// until the shell continues the command.
+// until the shell continues the command. Where no shell could, the screen comes back.
 func TestTopWatchOnAnotherSize(t *testing.T) {
 	srv := embedded.Run(t, embedded.WithLibrary(functions.Source()))
 	counted(t, srv, "user:1", "user:2")
-	p := startOnTerminal(t, 120, "top", "--watch", "--interval", "1h", "--redis", srv.Addr())
+	const shell = `"$@"; read line; fg`
+	p := startCommandOnTerminal(t, 120, exec.Command("sh", "-mc", shell, "sh", binary(t), "top", "--watch", "--interval", "1h", "--redis", srv.Addr()))
 	p.shows(t, "all columns", "FIRST USE")
 	shown := func(what, text string, then func()) {
 		t.Helper()
@@ -143,7 +149,13 @@ func TestTopWatchOnAnotherSize(t *testing.T) {
 		mode, err := unix.IoctlGetTermios(int(p.terminal.Fd()), unix.TCGETS)
 		return err == nil && mode.Lflag&unix.ICANON != 0
 	})
-	shown("the screen again", "by denied", func() { require(t, p.cmd.Process.Signal(syscall.SIGCONT)) })
+	shown("the screen again", "by denied", func() { must[int](t)(p.person.Write([]byte("\n"))) })
+	must[int](t)(p.person.Write([]byte("q")))
+	p.ended(t)
+
+	p = startOnTerminal(t, 120, "top", "--watch", "--interval", "1h", "--redis", srv.Addr())
+	p.shows(t, "all columns", "FIRST USE")
+	shown("the screen again, without a shell", alternate, func() { must[int](t)(p.person.Write([]byte("\x1a"))) })
 	must[int](t)(p.person.Write([]byte("q")))
 	p.ended(t)
 }
