@@ -152,11 +152,7 @@ func (c *checker) model() porcupine.Model {
 				}
 			case *Event:
 				from, to = in.From, in.end()
-				until := len(c.Clock) - 1
-				if to < open {
-					until = min(until, int(in.clock.Load())-c.first)
-				}
-				for _, w := range c.closed(before, from, to, until, in.needs) {
+				for _, w := range c.closed(before, from, to, c.last(in), in.needs) {
 					if w.floor <= to {
 						next = append(next, c.event(w, in)...)
 					}
@@ -286,13 +282,27 @@ func (c *checker) closed(before *worlds, from, to int64, until int, needs func(m
 	return all
 }
 
+// last returns the position of the clock at the end of an event.
+func (c *checker) last(e *Event) int {
+	last := len(c.Clock) - 1
+	if e.end() < open {
+		last = min(last, int(e.clock.Load())-c.first)
+	}
+	return last
+}
+
 // event returns the worlds that can follow an event.
 func (c *checker) event(w world, e *Event) []world {
 	switch e.What {
 	case Lost:
 		w.model, w.saved, w.past = model.New(c.Clock[0]), nil, nil
-	case Saved:
-		w.saved = w.model
+	case Saved: // with the keys that have expired, or without those that the server has deleted
+		var next []world
+		for _, m := range without(w.model, c.lapsed(w.model, w.clock, c.last(e))) {
+			w.model, w.saved = m, m
+			next = append(next, w)
+		}
+		return next
 	case Restored:
 		w.version = e.Version
 		if w.model = w.saved; w.model == nil {
@@ -337,6 +347,9 @@ func (c *checker) executed(w world, op *Op, until int) (next []world) {
 				then.model, then.clock = after, at
 				if c.most > 0 && after.String() != w.model.String() {
 					then.past = append(slices.Clip(w.past), w.model)
+					if before != w.model { // the server has deleted expired keys, which is a change, too
+						then.past = append(then.past, before)
+					}
 				}
 				next = append(next, then)
 			}
@@ -355,17 +368,25 @@ func (c *checker) executed(w world, op *Op, until int) (next []world) {
 	return next
 }
 
-// expired returns the models that m can become while the clock moves from one position to another.
-// A server deletes an expired key at any later time, or when it is read. So if the clock was set
-// back in between, a key may be gone that has not expired yet at the second position. Redis 8.0 may
-// delete a key in the millisecond of its expiry: its active expiry does, and its reads do not.
+// expired returns the models that m can become while the clock moves from one position to another. If
+// the clock was set back in between, a key may be gone that has not expired yet at the second position.
 func (c *checker) expired(m *model.Model, from, to int) []*model.Model {
-	all := []*model.Model{m}
+	now := m.Lapsed(c.Clock[to])
+	return without(m, slices.DeleteFunc(c.lapsed(m, from, to), func(key string) bool { return slices.Contains(now, key) }))
+}
+
+// lapsed returns the keys that a server may have deleted while the clock moved from one position to
+// another. It deletes an expired key at any later time, or when it is read. Redis 8.0 may delete a key
+// in the millisecond of its expiry: its active expiry does, and its reads do not.
+func (c *checker) lapsed(m *model.Model, from, to int) []string {
 	const ms = 1000
-	for _, key := range m.Lapsed(slices.Max(c.Clock[from:to+1]) + ms) {
-		if slices.Contains(m.Lapsed(c.Clock[to]), key) {
-			continue
-		}
+	return m.Lapsed(slices.Max(c.Clock[from:to+1]) + ms)
+}
+
+// without returns m without some of the keys, for each choice of them. The first has all keys.
+func without(m *model.Model, keys []string) []*model.Model {
+	all := []*model.Model{m}
+	for _, key := range keys {
 		for _, one := range slices.Clone(all) {
 			gone := one.Clone()
 			gone.Drop(key)

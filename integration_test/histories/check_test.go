@@ -101,9 +101,52 @@ func TestCheck(t *testing.T) {
 			d.event(Restored)
 			d.take(second)
 		}, "possible"},
+		{"a snapshot with an expired key", func(d *draft) {
+			d.take(first)
+			d.move(10_000_000)
+			d.move(-10_000_000)
+			d.event(Saved)
+			d.event(Restored)
+			d.take(second)
+		}, "possible"},
+		{"a snapshot without an expired key", func(d *draft) {
+			d.take(first)
+			d.move(10_000_000)
+			d.move(-10_000_000)
+			d.event(Saved)
+			d.take(first)
+			d.event(Restored)
+			d.take(first)
+		}, "possible"},
+		{"a snapshot without a key that had not expired", func(d *draft) {
+			d.take(first)
+			d.move(300_000)
+			d.move(-300_000)
+			d.event(Saved)
+			d.event(Restored)
+			d.take(first)
+		}, "impossible"},
+		{"a key that a server had deleted, and its snapshot had not", func(d *draft) {
+			d.take(first)
+			d.move(10_000_000)
+			d.move(-10_000_000)
+			d.event(Saved)
+			d.take(second)
+			d.event(Restored)
+			d.take(first)
+		}, "impossible"},
 		{"a failover that lost nothing", func(d *draft) { d.take(first); d.event(TakenOver); d.take(second) }, "possible"},
 		{"a failover that lost a change", func(d *draft) { d.take(first); d.take(second); d.event(TakenOver); d.take(second) }, "lost 1"},
 		{"a failover that lost two", func(d *draft) { d.take(first); d.take(second); d.event(TakenOver); d.take(first) }, "lost 2"},
+		{"a failover that lost a change, but not the end of a key", func(d *draft) {
+			d.take(first)
+			d.take(second)
+			d.move(10_000_000)
+			d.move(-10_000_000)
+			d.take(first)
+			d.event(TakenOver)
+			d.take(first)
+		}, "lost 1"},
 		{"a failover that took a unit", func(d *draft) { d.take(first); d.event(TakenOver); d.take(third) }, "impossible"},
 		{"a planned failover that lost a change", func(d *draft) { d.take(first); d.event(HandedOver); d.take(first) }, "impossible"},
 		{"a call on a former primary", func(d *draft) {
