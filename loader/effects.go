@@ -13,7 +13,7 @@ import (
 // tryChanges determines how the build affects keys in use, for each library that it would replace,
 // and stores the result in f.s.effects.
 func (f *fleet) tryChanges() {
-	if f.s.l.config.Effects == nil || !f.want.IsOurs() {
+	if !f.want.IsOurs() {
 		return
 	}
 	for _, m := range f.members {
@@ -56,7 +56,7 @@ func (f *fleet) effects(before string) map[string]functions.Effect {
 	code, err := functions.Rebuild(f.want.text, nil)
 	var effects []functions.Effect
 	if err == nil {
-		effects, err = f.s.l.config.Effects(code, changes)
+		effects, err = f.s.l.config.effects(code, changes)
 	}
 	for i, change := range changes {
 		switch name := change[1].Name; {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -126,10 +127,23 @@ func TestRollbackToALowerContract(t *testing.T) {
 }
 
 func effects(f func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)) option {
-	return func(c *loader.Config) { c.Effects = f }
+	return func(c *loader.Config) { loader.SetEffects(c, f) }
 }
 
-// refusesMonths is a function for Config.Effects: version 0.0.9 of the library takes no months.
+// A Loader tries each change of a policy, without an option that somebody could forget.
+func TestEffectsByDefault(t *testing.T) {
+	addr, _ := startRedis(t)
+	l := must[*loader.Loader](t)(loader.New(at(t, addr), loader.Config{Timeout: time.Minute}))
+	ctx := t.Context()
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 1/m"), loader.Options{}))
+	_, err := l.Deploy(ctx, set(t, "api fixed_window 2/m"), loader.Options{})
+	want(t, "another algorithm", err, loader.ErrDeniesKeys)
+	allRun(t, []string{addr}, "api 1/m")
+	must[loader.Report](t)(l.Deploy(ctx, set(t, "api 10/m"), loader.Options{DenyKeysInUse: true}))
+	allRun(t, []string{addr}, "api 10/m")
+}
+
+// refusesMonths is what a Loader may find out: version 0.0.9 of the library takes no months.
 func refusesMonths(library string, changes [][2]functions.Policy) ([]functions.Effect, error) {
 	list := make([]functions.Effect, len(changes))
 	for i, c := range changes {
@@ -162,7 +176,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 	refused("a deployment", err)
 	allRun(t, f.addrs, "api 1/m, payments/api 1/mo")
 
-	// Without Config.Effects, nobody knows. A watch that knows leaves the other nodes as they are.
+	// A watch leaves the other nodes as they are, if an older loader wrote such a text.
 	halfDeployed(t, f, 0, func() {
 		must[loader.Report](t)(newLoader(t, f.ring).Deploy(ctx, libraryAs("0.0.9", "000000000001"), loader.Options{RemovePolicies: true, AllowDowngrade: true}))
 	})

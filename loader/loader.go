@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/protocol"
+	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 const (
@@ -36,16 +37,6 @@ type Config struct {
 	// the policies of all namespaces.
 	Namespace string
 
-	// Effects determines how changes of policies affect keys in use. library is the source code of the
-	// new library, without its policies. Each change consists of the policy before and after the
-	// deployment. If the policy is new, the first of the two has no limits. With Effects, [Change.Keys]
-	// describes the effect on keys in use, and a deployment that would deny them is refused
-	// ([ErrDeniesKeys]) unless Options.DenyKeysInUse is set. A deployment, a rollback and a watch also
-	// try policies with code that they were not deployed with, and do not write a text whose code does
-	// not take its policies ([ErrRefused]). Effects is never called concurrently. It may be called while
-	// the lease is held.
-	Effects func(library string, changes [][2]functions.Policy) ([]functions.Effect, error)
-
 	// Trace is called before each command is sent to a node, by the goroutine that sends it. Use it
 	// for logs, and for tests that act between two commands. command is such as "FUNCTION LOAD
 	// ratelimit", in which the library's name replaces its source code. Several goroutines may call
@@ -56,7 +47,8 @@ type Config struct {
 	// Several goroutines may call Steps at the same time.
 	Steps func(protocol.Step)
 
-	clock clock
+	clock   clock
+	effects func(library string, changes [][2]functions.Policy) ([]functions.Effect, error) // policies.Effects, unless a test sets it
 }
 
 // Loader deploys to, and inspects, the servers that a go-redis client points to. Make one with
@@ -99,6 +91,9 @@ func New(rdb redis.UniversalClient, c Config) (*Loader, error) {
 	if c.clock.now == nil {
 		c.clock = clock{time.Now, time.After}
 	}
+	if c.effects == nil {
+		c.effects = policies.Effects
+	}
 	return &Loader{c, from}, nil
 }
 
@@ -112,8 +107,7 @@ type Options struct {
 	RemovePolicies bool
 
 	// DenyKeysInUse lets a build replace the current one even if a changed policy would deny keys in
-	// use until their state expires, or would require a different number of keys. It has no effect
-	// without Config.Effects.
+	// use until their state expires, or would require a different number of keys.
 	DenyKeysInUse bool
 
 	// ReplaceForeign lets a deployment replace, and Delete delete, an unrelated library of the same

@@ -29,9 +29,9 @@ type Change struct {
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 
-	// Keys describes the effect on keys in use, if a policy or a canary changes and Config.Effects
-	// is given: "carry over: after 50 units of 100, 50 of 100 are left", "start anew", or "denied,
-	// for up to 1h".
+	// Keys describes the effect on keys in use, if a policy or a canary changes: "carry over: after 50
+	// units of 100, 50 of 100 are left", "start anew", or "denied, for up to 1h". If the new library
+	// does not load offline, it is "unknown", with the reason.
 	Keys string `json:"keys_in_use,omitempty"`
 }
 

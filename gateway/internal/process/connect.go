@@ -61,7 +61,7 @@ func (g *Gateway) connect() error {
 		}}),
 	}
 	if o.Deploy {
-		settings = append(settings, client.WithHealer(loader.Healer(build, loader.Config{Effects: policies.Effects}))) // for a server that loses the library later
+		settings = append(settings, client.WithHealer(loader.Healer(build, loader.Config{}))) // for a server that loses the library later
 		g.deploy = func(ctx context.Context) error { return deploy(ctx, url, build) }
 	}
 	if o.Batches != "" {
@@ -104,7 +104,7 @@ func deploy(ctx context.Context, url string, build functions.Build) error {
 	}
 	rdb := servers.Open()
 	defer func() { _ = rdb.Close() }()
-	l, err := loader.New(rdb, loader.Config{Effects: policies.Effects})
+	l, err := loader.New(rdb, loader.Config{})
 	if err != nil {
 		return err
 	}

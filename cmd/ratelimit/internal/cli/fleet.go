@@ -16,7 +16,6 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 	"github.com/ratelimit-functions/ratelimit/loader/text"
-	"github.com/ratelimit-functions/ratelimit/policies"
 )
 
 // This file contains the code shared by the commands that act on all servers: deploy, plan, status,
@@ -91,7 +90,7 @@ func (a *app) loader(ctx context.Context, c loader.Config) (*loader.Loader, func
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Timeout, c.Effects, c.Namespace = s.Options.ReadTimeout, policies.Effects, a.namespace
+	c.Timeout, c.Namespace = s.Options.ReadTimeout, a.namespace
 	l, err := loader.New(rdb, c)
 	if err != nil {
 		_ = rdb.Close()
