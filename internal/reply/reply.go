@@ -1,4 +1,4 @@
-// Package reply defines the JSON of a limiter's replies. The command ratelimit prints it with
+// Package reply makes the JSON of a limiter's replies. The command ratelimit prints it with
 // --json, and the dashboard and the gateway send it. The fields are named as in the wire contract.
 package reply
 

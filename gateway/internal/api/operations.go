@@ -41,8 +41,8 @@ var operations = map[string]operation{
 	"take":    take(),
 	"peek":    decision((*client.Client).Peek, peekRequest.request),
 	"refund":  decision((*client.Client).Refund, refundRequest.request),
-	"acquire": lease[acquireRequest]((*client.Lease).Acquire, leaseReply),
-	"renew":   lease[leaseRequest]((*client.Lease).Renew, leaseReply),
+	"acquire": lease[acquireRequest]((*client.Lease).Acquire, reply.OfLease),
+	"renew":   lease[leaseRequest]((*client.Lease).Renew, reply.OfLease),
 	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
 		held, err := lease.Release(ctx)
 		return client.Result{Allowed: held}, err
@@ -82,7 +82,7 @@ var operations = map[string]operation{
 	})),
 	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (reply.Usage, error) {
 		usage, err := limiter.Usage(ctx, q.Key)
-		return usageReply(usage), err
+		return reply.OfUsage(usage), err
 	}),
 	"info":    info(),
 	"reserve": reserve(),
@@ -138,7 +138,7 @@ func take() operation {
 			return got, err
 		}
 		res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
-		got.reply, got.decision = takeReply{decisionReply(req, res), limiter.Warning(ctx, req, res)}, decided(res)
+		got.reply, got.decision = takeReply{reply.Of(req, res), limiter.Warning(ctx, req, res)}, decided(res)
 		return got, nil
 	})
 }
@@ -154,7 +154,7 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		if err != nil {
 			return got, err
 		}
-		got.reply, got.decision = decisionReply(req, res), decided(res)
+		got.reply, got.decision = reply.Of(req, res), decided(res)
 		return got, nil
 	})
 }

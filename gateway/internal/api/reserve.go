@@ -57,7 +57,7 @@ func reserve() operation {
 		}
 		res := made.Results[0]
 		res.Each = nil
-		got.reply, got.decision = reserveReply{decisionReply(client.Request{Keys: q.Keys}, res), made.ID}, decided(res)
+		got.reply, got.decision = reserveReply{reply.Of(client.Request{Keys: q.Keys}, res), made.ID}, decided(res)
 		if !res.Allowed {
 			got.status = http.StatusTooManyRequests
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/answer"
 	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
@@ -88,7 +87,7 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 		case cmd.Name() == "release":
 			a.printJSON(reply.Released{Released: res.Allowed, LeaseID: id})
 		default:
-			a.printJSON(answer.Lease(args[0], id, res))
+			a.printJSON(reply.OfLease(args[0], id, res))
 		}
 		return differs(!res.Allowed)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/answer"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) takeCommand() *cobra.Command {
@@ -152,7 +152,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 			return a.withArguments(err, command, req)
 		}
 		if a.json {
-			a.printJSON(answer.Take(req, res))
+			a.printJSON(remembered(req, res))
 		} else {
 			a.printf("%s\n", sentence(words, req, res))
 			if !res.Allowed {
@@ -251,4 +251,27 @@ func sentence(w words, req client.Request, res client.Result) string {
 		}
 	}
 	return line.String()
+}
+
+// rememberedReply is a decision that also says what is remembered of each key's last block that grows. The
+// gateway has no such call.
+type rememberedReply struct {
+	reply.Decision
+	Grown []grownReply `json:"grown,omitempty"`
+}
+
+// grownReply is what is remembered of a key; 0 and 0 if nothing is.
+type grownReply struct {
+	Key              string `json:"key"`
+	LengthMS         int64  `json:"length_ms"`
+	ForgottenAfterMS int64  `json:"forgotten_after_ms"`
+}
+
+// remembered returns the JSON of res, the result of a take or a peek.
+func remembered(req client.Request, res client.Result) rememberedReply {
+	r := rememberedReply{Decision: reply.Of(req, res)}
+	for i, grown := range res.Grown {
+		r.Grown = append(r.Grown, grownReply{Key: req.Keys[i], LengthMS: grown.Length.Milliseconds(), ForgottenAfterMS: grown.Forgotten.Milliseconds()})
+	}
+	return r
 }

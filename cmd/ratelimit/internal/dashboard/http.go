@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/answer"
+	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 //go:embed page
@@ -164,7 +164,7 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	}
 	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) {
 		u, err := c.Usage(ctx, string(key))
-		return answer.Usage(u), err
+		return reply.OfUsage(u), err
 	})
 }
 
