@@ -1,18 +1,21 @@
-// Command sharing prints the table of docs/sharing.md: what ten tenants get from a pool, each with a
-// guarantee, beside a tenant that sends ten times as much as the pool has. It makes the calls in the
-// offline engine.
+// Command sharing prints the table of docs/sharing.md, and draws its picture: what ten tenants get from
+// a pool, each with a guarantee, beside a tenant that sends ten times as much as the pool has. It makes
+// the calls in the offline engine.
 package main
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/replace"
 )
 
 const (
@@ -24,7 +27,16 @@ const (
 )
 
 func main() {
+	write := flag.String("write", "docs", "`directory` for the picture")
+	flag.Parse()
 	table, err := run()
+	var picture string
+	if err == nil {
+		picture, err = draw()
+	}
+	if err == nil {
+		err = replace.File(filepath.Join(*write, file), []byte(picture))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sharing:", err)
 		os.Exit(1)
@@ -76,10 +88,34 @@ func traffic(others string) []call {
 			if tenant < tenants/2 {
 				every(tenant, first, time.Second/share)
 			}
+		case "come and go":
+			for at := come + first; at < gone; at += time.Second / share {
+				calls = append(calls, call{at, tenant})
+			}
 		}
 	}
 	slices.SortStableFunc(calls, func(a, b call) int { return cmp.Compare(a.at, b.at) })
 	return calls
+}
+
+// decisions makes the calls, and calls decided for each.
+func decisions(calls []call, floor int, decided func(c call, allowed bool)) error {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(start))
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	for _, c := range calls {
+		server.SetTime(start.Add(c.at))
+		reply, err := server.Do("FCALL", "ratelimit_take", 2, fmt.Sprintf("tenant:{p}:%d", c.tenant), "pool:{p}",
+			fmt.Sprintf("%d/s", share), fmt.Sprintf("%d/s", pool), "BORROW", floor)
+		if err != nil {
+			return err
+		}
+		decided(c, reply.([]any)[0].(int64) == 1)
+	}
+	return nil
 }
 
 type result struct {
@@ -90,30 +126,21 @@ type result struct {
 }
 
 func simulate(others string, floor int) (result, error) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	server, err := embedded.Start(embedded.WithLibrary(functions.Source()), embedded.WithTime(start))
-	if err != nil {
-		return result{}, err
-	}
-	defer server.Close()
 	seconds := int(length / time.Second)
 	asked, got := make([][tenants]int, seconds), make([][tenants]int, seconds)
 	debt, last, r := 0.0, time.Duration(0), result{met: 1}
-	for _, c := range traffic(others) {
-		server.SetTime(start.Add(c.at))
-		reply, err := server.Do("FCALL", "ratelimit_take", 2, fmt.Sprintf("tenant:{p}:%d", c.tenant), "pool:{p}",
-			fmt.Sprintf("%d/s", share), fmt.Sprintf("%d/s", pool), "BORROW", floor)
-		if err != nil {
-			return result{}, err
-		}
+	err := decisions(traffic(others), floor, func(c call, allowed bool) {
 		asked[c.at/time.Second][c.tenant]++
 		debt = max(0, debt-pool*(c.at-last).Seconds()) // units that a limit of the pool alone would have to refill
 		last = c.at
-		if reply.([]any)[0].(int64) == 1 {
+		if allowed {
 			got[c.at/time.Second][c.tenant]++
 			debt++
 			r.above = max(r.above, int(debt+0.001)-pool)
 		}
+	})
+	if err != nil {
+		return result{}, err
 	}
 	all := 0
 	for second := steady; second < seconds; second++ {
