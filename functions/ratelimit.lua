@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '4902177f906a'
+local BUILD_ID = '576d2cf9e01d'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2832,8 +2832,10 @@ function leases.call(verb, keys, args)
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   end
   local word = verb == 'acquire' and WORDS[args[3]]
-  if #args ~= 2 and not word then
+  if #args < 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
+  elseif args[3] and not word then
+    return errors.new('BADARGS', '%s: not an option here', errors.quote(args[3]))
   end
   local err = requests.too_long(keys)
   if err then return err end

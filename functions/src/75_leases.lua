@@ -414,8 +414,10 @@ function leases.call(verb, keys, args)
     return errors.new('BADKEYS', 'the number of keys is %d; %s takes one', #keys, verb)
   end
   local word = verb == 'acquire' and WORDS[args[3]]
-  if #args ~= 2 and not word then
+  if #args < 2 then
     return errors.new('BADARGS', 'the number of arguments is %d; %s takes a limit and a lease id', #args, verb)
+  elseif args[3] and not word then
+    return errors.new('BADARGS', '%s: not an option here', errors.quote(args[3]))
   end
   local err = requests.too_long(keys)
   if err then return err end
