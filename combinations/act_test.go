@@ -177,6 +177,9 @@ func (s *scenario) crowd(ctx context.Context, st *step, req client.Request) {
 		if st.verb == "take" {
 			s.admit(st, req, all)
 		}
+		if st.warning {
+			s.warned(st, req, all[0])
+		}
 	case "wait":
 		s.judgeWait(st, id, req, all)
 	case "acquire":

@@ -39,6 +39,7 @@ type step struct {
 	extend   bool
 	grow     bool
 	penalty  bool   // of the middleware
+	warning  bool   // ask for the warning of the result
 	once     string // request key
 	onceMS   int64
 	span     time.Duration // of a block, an override, or the function of Lease.Run

@@ -82,6 +82,12 @@ var builds = [2][]model.Policy{
 	}...),
 }
 
+// warns holds the percentage from which on a policy warns, by build.
+var warns = [2]map[string]int{
+	{"one": 60, "two": 50, "watch": 70, "trial": 60, "counted": 50, "class": 60, "tenant": 50},
+	{"one": 60, "two": 80, "trial": 60, "counted": 100, "class": 90},
+}
+
 func texts(all ...string) (parsed []model.Limit) {
 	for _, text := range all {
 		parsed = append(parsed, parseLimit(text))
@@ -127,7 +133,7 @@ func shadows(text string) bool {
 func library(build int) (string, error) {
 	var all []functions.Policy
 	for _, p := range builds[build] {
-		named := functions.Policy{Name: p.Name, Shadow: p.Shadow, Track: p.Track}
+		named := functions.Policy{Name: p.Name, Shadow: p.Shadow, Track: p.Track, Warn: warns[build][p.Name]}
 		for i, l := range p.Limits {
 			named.Limits = append(named.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: l.String()})
 		}

@@ -68,6 +68,7 @@ var always = []feature{
 	{"EXTEND", option, func(d *draw, s *step) { s.extend = true }, []string{"block"}},
 	{"GROW", option, func(d *draw, s *step) { s.grow = true }, []string{"block", "peek"}},
 	{"penalty", option, func(d *draw, s *step) { s.penalty, s.span = true, d.span(1, 20000) }, []string{"charge"}},
+	{"warning", option, func(d *draw, s *step) { s.warning = true }, []string{"take"}},
 	{"bad input", option, func(d *draw, s *step) { s.spoil(d) }, slices.Concat(decisions[:len(decisions)-1], onKeys, onLeases, []string{"usage"})},
 
 	{"gcra", limit, nil, nil},
@@ -170,6 +171,8 @@ var exclusions = []struct {
 	{[]string{"no connection"}, []string{"canceled"}, "nothing is sent"},
 	{[]string{"clock back"}, []string{"clock forward"}, "a step moves the clock once; other steps follow"},
 	{[]string{"crowd"}, names(option, "cost", "EACH", "TRACK", "UPTO", "cost 0"), "a crowd makes plain calls of one key"},
+	{[]string{"warning"}, []string{"crowd"}, "a crowd makes plain calls of one key"},
+	{[]string{"warning"}, []string{"bad input"}, "a call with bad input has no result"},
 	{[]string{"crowd"}, []string{"bad input"}, "a call with bad input is not sent"},
 	{[]string{"bad input"}, []string{"lost reply", "lost request", "no connection", "hung server", "another's call", "slow replies", "outage", "canceled", "another's lease", "blocked key", "overridden key", "spent key", "key in debt", "foreign value"}, "a call with bad input is not executed"},
 	{[]string{"crowd"}, []string{"another's call"}, "the other call follows a lost reply of one caller"},
