@@ -386,23 +386,71 @@ func TestSharesAreDeniedApart(t *testing.T) {
 	}
 }
 
-// A program with more floors than a client has tables for gets its decisions from the server.
+// wantFrom takes what req asks for, and checks who decided, and how.
+func wantFrom(t *testing.T, c *client.Client, req client.Request, source string, allowed bool) {
+	t.Helper()
+	if got := must[client.Result](t)(c.Take(t.Context(), req)); got.Source != source || got.Allowed != allowed {
+		t.Errorf("%q, class %q, floor %d: %+v, want it from the %s, allowed: %v", req.Keys, req.Class, req.Floor, got, source, allowed)
+	}
+}
+
+// However many classes and floors a client has seen, it batches those that are in use, and remembers their
+// denials. A Reset finds all entries of its key, and what has no entry is not kept.
 func TestManyShares(t *testing.T) {
 	s := newTestbed(t)
 	c := s.client(t, client.WithBatches(16, ttl), client.WithDenialMemory(time.Second))
-	for range 2 {
-		for floor := range 101 {
-			if got := must[client.Result](t)(c.Take(t.Context(), withFloor(one("k", wide), floor))); got.Allowed != (floor < 100) {
-				t.Errorf("floor %d: %+v", floor, got)
-			}
+	must[client.Result](t)(c.AllowN(t.Context(), "spent", "10/h", 10))
+	take := func(req client.Request, source string, allowed bool) {
+		t.Helper()
+		wantFrom(t, c, req, source, allowed)
+	}
+	for floor := range 100 {
+		for _, source := range []string{"server", "server", "batch", "server"} {
+			take(withFloor(one("k", wide), floor), source, true)
+		}
+		take(withFloor(one("spent", "10/h"), floor), "server", false)
+		take(withFloor(one("spent", "10/h"), floor), "memory", false)
+	}
+	for floor := range 100 { // nothing made room: each floor still has the units that it took in advance
+		take(withFloor(one("k", wide), floor), "batch", true)
+		take(withFloor(one("spent", "10/h"), floor), "memory", false)
+	}
+	if kept := client.Kept(c); kept.Batches != 200 || kept.Denials != 100 || kept.Shares != 198 {
+		t.Errorf("kept: %+v", kept)
+	}
+	must[int64](t)(c.Reset(t.Context(), "k", "spent"))
+	if kept := client.Kept(c); kept.Batches != 0 || kept.Denials != 0 || kept.Shares != 0 {
+		t.Errorf("kept after a reset: %+v", kept)
+	}
+	for floor := range 100 {
+		take(withFloor(one("spent", "10/h"), floor), "server", floor <= 90)
+		must[int64](t)(c.Reset(t.Context(), "spent"))
+	}
+	for range 3 { // no limit keeps more than all of it
+		if _, err := c.Take(t.Context(), withFloor(one("k", wide), 101)); !errors.Is(err, client.ErrMisconfigured) {
+			t.Error(err)
 		}
 	}
-	if n := client.Kept(c).Batches; n != 65 {
-		t.Errorf("%d batches are kept", n)
+	if kept := client.Kept(c); kept.Shares != 0 {
+		t.Errorf("kept: %+v", kept)
 	}
-	must[int64](t)(c.Reset(t.Context(), "k"))
-	if n := client.Kept(c).Batches; n != 0 {
-		t.Errorf("%d batches are kept after a reset", n)
+}
+
+// A full table makes room for the share that is in use, and forgets the one that was not used for longest.
+func TestSharesMakeRoom(t *testing.T) {
+	s := newTestbed(t)
+	c := s.client(t, client.WithTables(8, 8), client.WithBatches(16, ttl), client.WithDenialMemory(time.Second))
+	must[client.Result](t)(c.AllowN(t.Context(), "spent", "10/h", 10))
+	for floor := range 100 {
+		for _, source := range []string{"server", "server", "batch"} {
+			wantFrom(t, c, withFloor(one("k", wide), floor), source, true)
+		}
+		for _, source := range []string{"server", "memory"} {
+			wantFrom(t, c, withFloor(one("spent", "10/h"), floor), source, false)
+		}
+	}
+	if kept := client.Kept(c); kept.Batches != 8 || kept.Denials != 8 || kept.Shares != 4+8 {
+		t.Errorf("kept: %+v", kept)
 	}
 }
 
