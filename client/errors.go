@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -236,7 +237,7 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	if errors.As(err, &failed) {
 		err = failed.Cause
 	}
-	e := &Error{Op: op, Keys: keys, Err: err}
+	e := &Error{Op: op, Keys: slices.Clone(keys), Err: err}
 	_, unreadable := err.(panicked)
 	if !unreadable {
 		_, unreadable = errors.AsType[*dialing.ReplyError](err)
@@ -329,7 +330,7 @@ func notSent(call *call, cause error) error {
 		return waitedInVain(call.keys, timeout)
 	}
 	return &Error{
-		Op: call.verb, Keys: call.keys, Err: endedBefore{cause}, kind: typeUnavailable,
+		Op: call.verb, Keys: slices.Clone(call.keys), Err: endedBefore{cause}, kind: typeUnavailable,
 		sentence: fmt.Sprintf("not sent, because the context has ended (%v)", cause),
 	}
 }
@@ -338,7 +339,7 @@ func notSent(call *call, cause error) error {
 // code.
 func refused(op string, keys []string, err error) *Error {
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return &Error{Op: op, Code: code, Keys: keys, Err: err, sentence: err.Error(), kind: refusals[code]}
+	return &Error{Op: op, Code: code, Keys: slices.Clone(keys), Err: err, sentence: err.Error(), kind: refusals[code]}
 }
 
 // sortReply classifies an error reply. writes is true if the call is not read-only.
@@ -374,7 +375,7 @@ func (e *Error) doubt(writes bool) {
 func badReply(op string, keys []string, want string, got any) *Error {
 	err := fmt.Errorf("%s returned %s, want %s", prefixOfFunctions+op, describe(got), want)
 	e := &Error{
-		Op: op, Keys: keys, Err: err, kind: typeBadReply, sentence: err.Error(),
+		Op: op, Keys: slices.Clone(keys), Err: err, kind: typeBadReply, sentence: err.Error(),
 		Remedy: "check with Loader.Status whether the server has another library of this name",
 	}
 	e.doubt(op != "peek" && op != "usage" && op != "info")
