@@ -52,7 +52,8 @@ import (
 // spent. Reset, Block, Unblock, Override and EndOverride end the batch of a key in this client;
 // batches in other processes remain valid for up to ttl. Refund does not affect the batch, because
 // its units are already charged. The client measures time by the process's monotonic clock. The
-// client keeps up to 65,536 batches.
+// client keeps up to 65,536 batches; with one more, the units of the batch that was not used for longest
+// are lost.
 func WithBatches(n int64, ttl time.Duration) Option {
 	return option("WithBatches", []any{n, ttl}, func(c *config) error {
 		switch {
@@ -132,8 +133,7 @@ func (b *batches) covers(ctx context.Context, a single) bool {
 }
 
 // of returns the batch for the key and the share of a call, creating it if necessary. It returns nil if
-// that batch is for another limit and still in use, or if there are batches for too many shares. b.mu
-// must be held.
+// that batch is for another limit and still in use. b.mu must be held.
 func (b *batches) of(a single, now time.Time) *keyBatch {
 	found, ok := b.entries.Get(a.sharedKey)
 	if ok && found.limit == a.limit {
@@ -144,9 +144,7 @@ func (b *batches) of(a single, now time.Time) *keyBatch {
 	}
 	b.shrink(func(oldest *keyBatch) bool { return oldest.request != nil || now.Sub(oldest.used) <= 2*b.ttl })
 	made := &keyBatch{limit: a.limit, size: 1, used: now}
-	if !b.add(a.sharedKey, made) {
-		return nil
-	}
+	b.add(a.sharedKey, made)
 	return made
 }
 

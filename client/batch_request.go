@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -218,7 +219,7 @@ func (k *keyBatch) finish(r *request) {
 // request.
 func waitedInVain(keys []string, cause error) error {
 	return &Error{
-		Op: "take", Keys: keys, Err: cause, kind: typeUnavailable,
+		Op: "take", Keys: slices.Clone(keys), Err: cause, kind: typeUnavailable,
 		sentence: fmt.Sprintf("not sent, nothing was counted: the request of another call for this key is still under way (%v)", cause),
 	}
 }

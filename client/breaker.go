@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -280,7 +281,7 @@ func (b *bounded) saysNothing(err error) bool {
 
 // openError returns the error for a call that is not sent because the breaker of its node is open.
 func (b *breaker) openError(call *call) *Error {
-	e := &Error{Op: call.verb, Keys: call.keys, Err: gobreaker.ErrOpenState, kind: typeUnavailable}
+	e := &Error{Op: call.verb, Keys: slices.Clone(call.keys), Err: gobreaker.ErrOpenState, kind: typeUnavailable}
 	last := "no reply"
 	if failure := b.last.Load(); failure != nil {
 		last = failure.Err.Error()

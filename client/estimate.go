@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,7 @@ func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, erro
 	if err != nil {
 		return nil, err
 	}
+	req.Keys, req.Limits, req.Costs = slices.Clone(req.Keys), slices.Clone(req.Limits), slices.Clone(req.Costs) // the caller may reuse its own
 	h := &Estimate{client: c, req: req, once: slot + ":hold:" + rand.Text()}
 	h.charged, h.doubt = res.Charged(req)
 	if !req.Each {

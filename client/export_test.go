@@ -78,8 +78,9 @@ func WaitingForBatch(c *Client, key string) int64 {
 	return 0
 }
 
-// Tables holds a number for each table of a client, such as its size.
-type Tables struct{ Batches, Denials, Buckets, Limits int }
+// Tables holds a number for each table of a client, such as its size. Shares are the classes and floors of
+// Batches and Denials.
+type Tables struct{ Batches, Denials, Buckets, Limits, Shares int }
 
 // Kept returns how many entries each table has.
 func Kept(c *Client) (kept Tables) {
@@ -87,9 +88,11 @@ func Kept(c *Client) (kept Tables) {
 	kept.Buckets, kept.Limits = f.buckets.len(), f.parsed.len()
 	if c.batches != nil {
 		kept.Batches = c.batches.len()
+		kept.Shares += len(c.batches.shares)
 	}
 	if c.memory != nil {
 		kept.Denials = c.memory.len()
+		kept.Shares += len(c.memory.shares)
 	}
 	return kept
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,7 +166,7 @@ var errClosed = errors.New("the client is closed")
 
 func afterClose(op string, keys []string) *Error {
 	return &Error{
-		Op: op, Keys: keys, Err: errClosed, kind: typeUnavailable,
+		Op: op, Keys: slices.Clone(keys), Err: errClosed, kind: typeUnavailable,
 		sentence: "not sent, since the client is closed; Close it when nothing asks any more",
 	}
 }

@@ -23,8 +23,8 @@ const longestDenial = time.Second
 //
 // The memory applies to calls with one key, without Force, Borrow, an OnceKey or a UsageKey. A denial
 // of a Class or a Floor applies only to calls of the same. Decisions that involve a shadow policy are
-// not remembered. The client keeps up to 65,536 denials, about 32 MB, of up to 64 classes and floors; with
-// one more, it forgets all and begins again.
+// not remembered. The client keeps up to 65,536 denials, about 32 MB; with one more, it forgets the one
+// that was not used for longest.
 // Without this option, the client remembers no denials.
 func WithDenialMemory(longest time.Duration) Option {
 	return option("WithDenialMemory", longest, func(c *config) error {
@@ -112,12 +112,7 @@ func (m *memory) remember(a single, res *Result, sent time.Time, forgets uint64)
 		return
 	}
 	m.shrink(func(oldest *denial) bool { return now.Before(oldest.until) })
-	d := &denial{limit: a.limit, cost: a.least(), res: *res, read: now, until: sent.Add(lasts)}
-	if !m.add(a.sharedKey, d) { // too many shares: begin again, because a lost denial costs only a request
-		m.entries.Purge()
-		m.shares = nil
-		m.add(a.sharedKey, d)
-	}
+	m.add(a.sharedKey, &denial{limit: a.limit, cost: a.least(), res: *res, read: now, until: sent.Add(lasts)})
 }
 
 // forget drops the denials of keys. It also prevents calls in progress from storing their denials.

@@ -1,13 +1,10 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -238,102 +235,6 @@ func TestObserverHearsOfWaits(t *testing.T) {
 	})
 }
 
-// An observation names the policies of a call, never its other limits, its keys, or a name that no
-// server has confirmed.
-func TestObserverNamesPolicies(t *testing.T) {
-	h, rdb := &heard{}, &fake{}
-	c := newClient(t, rdb, client.WithFallback(client.FailOpen), client.WithObserver(h.observer()))
-	ctx := t.Context()
-	allow := func(limits ...client.Limit) func() {
-		return func() {
-			req := client.Request{Limits: limits}
-			for i := range limits {
-				req.Keys = append(req.Keys, fmt.Sprintf("secret%d", i))
-			}
-			_, _ = c.Take(ctx, req)
-		}
-	}
-	decided, refused := integers(1, 10, 9, 0, 1, 1), answered("RATELIMIT NOPOLICY no such policy")
-	for i, tt := range []struct {
-		call  func()
-		reply any
-		err   error
-		want  string
-	}{
-		{allow(perDay), decided, nil, ""},
-		{allow("@api"), nil, refused, ""},
-		{allow("@api"), nil, redis.ErrPoolTimeout, ""}, // no server has confirmed yet that this policy exists
-		{allow("@api"), decided, nil, "api"},
-		{allow("@api"), nil, redis.ErrPoolTimeout, "api"},
-		{allow("@api", perDay), decided, nil, "api"},
-		{allow("@calc", "@api", "@calc"), decided, nil, "calc,api"},
-		{func() { _, _ = c.Peek(ctx, client.For("secret", "@jobs")) }, integers(0, 10, 0, 5, 1, 1), nil, "jobs"},
-		{func() { _, _ = c.Refund(ctx, client.For("secret", "@api", 1)) }, decided, nil, "api"},
-		{func() { _, _ = c.Lease("secret", "@lease", "").Acquire(ctx) }, decided, nil, "lease"},
-		{func() { _, _ = c.Lease("secret", "@lease", "").Release(ctx) }, int64(1), nil, ""},
-		{func() { _, _ = c.Reset(ctx, "@api") }, int64(1), nil, ""},
-	} {
-		rdb.reply, rdb.err = tt.reply, tt.err
-		tt.call()
-		if len(h.calls) != i+1 || h.calls[i].Policy != tt.want {
-			t.Fatalf("call %d: %+v, want the policy %q", i, h.calls[len(h.calls)-1], tt.want)
-		}
-	}
-}
-
-// An observation names the class of a call under a policy, never a class that no server has accepted, and
-// not more than 256 of them.
-func TestObserverNamesClasses(t *testing.T) {
-	h, rdb := &heard{}, &fake{}
-	c := newClient(t, rdb, client.WithFallback(client.FailOpen), client.WithObserver(h.observer()))
-	take := func(limit client.Limit, class string) func() {
-		return func() { _, _ = c.Take(t.Context(), withClass(one("secret", limit), class)) }
-	}
-	l := c.Lease("secret", "@lease", "")
-	l.Class = "batch"
-	decided, refused := integers(1, 10, 9, 0, 1, 1), answered("RATELIMIT BADARGS no such class")
-	for i, tt := range []struct {
-		call  func()
-		reply any
-		err   error
-		want  string
-	}{
-		{take(perDay, "batch"), decided, nil, ""},
-		{take("@api", "bulk"), nil, refused, ""},
-		{take("@api", ""), decided, nil, ""},
-		{take("@api", "bulk"), nil, refused, ""},
-		{take("@api", "batch"), nil, redis.ErrPoolTimeout, ""},
-		{take("@api", "batch"), decided, nil, "batch"},
-		{take("@api", "batch"), nil, redis.ErrPoolTimeout, "batch"},
-		{take("@other", "batch"), nil, refused, ""},
-		{func() { _, _ = c.Peek(t.Context(), withClass(one("secret", "@api"), "critical")) }, decided, nil, "critical"},
-		{func() { _, _ = c.Refund(t.Context(), withClass(one("secret", "@api", 1), "batch")) }, decided, nil, ""},
-		{func() { _, _ = l.Acquire(t.Context()) }, decided, nil, "batch"},
-		{func() { _, _ = l.Renew(t.Context()) }, decided, nil, ""},
-	} {
-		rdb.reply, rdb.err = tt.reply, tt.err
-		tt.call()
-		if len(h.calls) != i+1 || h.calls[i].Class != tt.want {
-			t.Fatalf("call %d: %+v, want the class %q", i, h.calls[len(h.calls)-1], tt.want)
-		}
-	}
-	rdb.reply, rdb.err = decided, nil
-	h.calls = nil
-	for i := range 300 {
-		take("@any", fmt.Sprint("c", i))()
-	}
-	take("@any", "c0")()
-	named := 0
-	for _, call := range h.calls {
-		if call.Class != "" {
-			named++
-		}
-	}
-	if named != 256-3+1 { // batch, critical and the lease's are known
-		t.Errorf("%d calls name their class", named)
-	}
-}
-
 func TestObserverWithoutDecision(t *testing.T) {
 	for _, tt := range []struct {
 		fallback client.Fallback
@@ -427,68 +328,5 @@ func TestErrorType(t *testing.T) {
 		if got := client.ErrorType(tt.err); got != tt.want {
 			t.Errorf("%v is %q, want %q", tt.err, got, tt.want)
 		}
-	}
-}
-
-func TestLogTo(t *testing.T) { synctest.Test(t, testLogTo) }
-
-func testLogTo(t *testing.T) {
-	var text bytes.Buffer
-	o := client.LogTo(slog.New(slog.NewJSONHandler(&text, nil)))
-	lines := func() (found []map[string]any) {
-		t.Helper()
-		for line := range bytes.Lines(text.Bytes()) {
-			var fields map[string]any
-			require(t, json.Unmarshal(line, &fields))
-			found = append(found, fields)
-		}
-		text.Reset()
-		return found
-	}
-	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "allowed"})
-	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "error", Err: context.Canceled, ErrorType: "canceled"})
-	if got := lines(); got != nil {
-		t.Errorf("%v, want nothing at the level Info", got)
-	}
-	// The client itself logs the decisions of a fallback, once a minute.
-	for _, outcome := range []string{"allowed", "denied"} {
-		o.Call(t.Context(), client.Observation{Op: "take", Outcome: outcome, Source: "fallback", Err: io.EOF})
-	}
-	if got := lines(); got != nil {
-		t.Errorf("%v, want nothing about a fallback", got)
-	}
-	failed := client.Observation{Op: "take", Outcome: "error", Err: io.EOF}
-	for range 3 {
-		o.Call(t.Context(), failed)
-	}
-	got := lines()
-	if len(got) != 1 || got[0]["level"] != "WARN" || got[0]["error"] != "EOF" || got[0]["outcome"] != "error" || got[0]["operation"] != "take" {
-		t.Errorf("%v, want one warning in a second", got)
-	}
-	time.Sleep(time.Second)
-	o.Call(t.Context(), failed)
-	if got := lines(); len(got) != 1 || got[0]["more"] != 2.0 {
-		t.Errorf("%v, want a warning that tells of 2 more", got)
-	}
-	// An ErrMisconfigured is logged separately, whatever else was logged.
-	wrong := client.Observation{Op: "take", Outcome: "misconfigured", Err: client.ErrMisconfigured}
-	for range 2 {
-		o.Call(t.Context(), wrong)
-	}
-	if got := lines(); len(got) != 1 || got[0]["level"] != "ERROR" || got[0]["outcome"] != "misconfigured" || !strings.Contains(fmt.Sprint(got[0]["fix"]), "correct the limit") {
-		t.Errorf("%v, want one error with the fix", got)
-	}
-	for _, change := range []breakerChange{{Node: "n:1", From: "closed", To: "open"}, {Node: "n:1", From: "open", To: "half-open"}, {Node: "n:1", From: "half-open", To: "closed"}} {
-		o.Breaker(change.Node, change.From, change.To)
-	}
-	got = lines()
-	if len(got) != 2 || got[0]["level"] != "WARN" || got[0]["node"] != "n:1" || got[0]["to"] != "open" || got[1]["level"] != "INFO" || got[1]["to"] != "closed" {
-		t.Errorf("%v, want that it opened and that it closed", got)
-	}
-
-	o = client.LogTo(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Call(t.Context(), client.Observation{Op: "take", Outcome: "denied", Duration: time.Second, Policy: "api", Class: "batch"})
-	if got := lines(); len(got) != 1 || got[0]["level"] != "DEBUG" || got[0]["outcome"] != "denied" || got[0]["duration"] != float64(time.Second) || got[0]["policy"] != "api" || got[0]["class"] != "batch" {
-		t.Errorf("%v, want the denial at the level Debug", got)
 	}
 }

@@ -30,8 +30,8 @@ const mostCost = 1 << 53
 //	}
 //
 // [For] returns a Request for one key. Request is a plain value: it can be copied, reused, and shared
-// between goroutines as long as none modifies it. A copy has the same slices: do not change their
-// elements while a call is in progress.
+// between goroutines as long as none modifies it. A copy has the same slices: change their elements only
+// while no call with them is in progress. Nothing that a call returns changes with them.
 type Request struct {
 	// Keys are the keys to limit: at least one, none empty, no duplicates. In a cluster they share
 	// a hash tag, such as {user:42}.

@@ -16,7 +16,7 @@ type single struct {
 // returns the error.
 func (c *common) single(ctx context.Context, req *Request) (single, bool) {
 	if len(req.Keys) != 1 || len(req.Limits) != 1 || len(req.Costs) > 1 || req.UpTo && len(req.Costs) == 0 || req.Force || req.Each ||
-		req.with != nil || req.Borrow || req.Floor < 0 || req.Floor > 0 && req.Class != "" ||
+		req.with != nil || req.Borrow || req.Floor < 0 || req.Floor > 100 || req.Floor > 0 && req.Class != "" ||
 		req.OnceKey != "" || req.OnceTTL != 0 || req.UsageKey != "" || req.Keys[0] == "" || req.Limits[0] == "" ||
 		c.lifetime.closed.Load() || ended(ctx) != nil {
 		return single{}, false

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"slices"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
@@ -16,8 +15,11 @@ type table[K comparable, V any] struct {
 	entries *lru.LRU[K, V]
 }
 
-func newTable[K comparable, V any](size int) table[K, V] {
-	entries, err := lru.NewLRU[K, V](size, nil)
+func newTable[K comparable, V any](size int) table[K, V] { return newTableOf[K, V](size, nil) }
+
+// newTableOf returns a table that calls removed with each entry that leaves it.
+func newTableOf[K comparable, V any](size int, removed func(K, V)) table[K, V] {
+	entries, err := lru.NewLRU(size, removed)
 	if err != nil { // happens only if the size is not positive
 		panic(err)
 	}
@@ -55,31 +57,27 @@ type sharedKey struct {
 	share
 }
 
-// mostShares is the maximum number of shares in a sharedTable, besides that of a call that has none.
-// Programs use a few. With a bound, the entries of a key can be found.
-const mostShares = 64
-
 // sharedTable is a table with an entry for each key and share.
 type sharedTable[V any] struct {
 	table[sharedKey, V]
-	shares []share // those that entries can have, besides share{}
+	shares map[share]int // of the entries, except share{}: how many have it
 }
 
 func newSharedTable[V any](size int) sharedTable[V] {
-	return sharedTable[V]{table: newTable[sharedKey, V](size)}
+	shares := map[share]int{}
+	return sharedTable[V]{shares: shares, table: newTableOf(size, func(at sharedKey, _ V) {
+		if shares[at.share]--; shares[at.share] <= 0 {
+			delete(shares, at.share)
+		}
+	})}
 }
 
-// add adds an entry, unless its share is one too many. It reports whether the entry was added. t.mu must
-// be held.
-func (t *sharedTable[V]) add(at sharedKey, v V) bool {
-	if at.share != (share{}) && !slices.Contains(t.shares, at.share) {
-		if len(t.shares) == mostShares {
-			return false
-		}
-		t.shares = append(t.shares, at.share)
+// add adds an entry, or replaces that for the same key and share. t.mu must be held.
+func (t *sharedTable[V]) add(at sharedKey, v V) {
+	if at.share != (share{}) && !t.entries.Contains(at) {
+		t.shares[at.share]++
 	}
 	t.entries.Add(at, v)
-	return true
 }
 
 // drop removes the entries of keys, for all shares.
@@ -88,7 +86,7 @@ func (t *sharedTable[V]) drop(keys []string) {
 	defer t.mu.Unlock()
 	for _, key := range keys {
 		t.entries.Remove(sharedKey{key: key})
-		for _, share := range t.shares {
+		for share := range t.shares { // Remove may delete share from it, which is allowed
 			t.entries.Remove(sharedKey{key, share})
 		}
 	}

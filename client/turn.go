@@ -90,7 +90,7 @@ func (t *turn) giveBack(ctx context.Context) error {
 // req is unknown, and reports the call. why is the error of the take.
 func notGivenBack(ctx context.Context, c *common, o *observers, req *Request, why error) error {
 	var err error = &Error{
-		Op: "refund", Keys: c.keys(req.Keys), Err: why, unknown: true,
+		Op: "refund", Keys: slices.Clone(c.keys(req.Keys)), Err: why, unknown: true,
 		sentence: fmt.Sprintf("not sent, since the units may not have been taken: the outcome of the take is unknown (%v)", why),
 	}
 	o.report(ctx, "refund", time.Now(), req.Limits, &Result{}, &err)
