@@ -15,12 +15,15 @@ import "context"
 //
 // A Limiter follows these rules:
 //   - It is safe for concurrent use.
-//   - It returns when ctx ends, or within a time that it documents. Callers wait for it.
+//   - It returns when ctx ends, or within a time that it documents. Callers wait for it. The ctx of the
+//     packages httplimit and grpclimit never ends, so that callers who hang up are counted: there, a
+//     Limiter that waits needs a time of its own.
+//   - If it panics, its caller does.
 //   - A denial is a Result, and an error means that there is no decision.
 //   - It does not change the slices of a Request, which belong to the caller. To change a Request, a
 //     layer gives the copy new slices.
 //
-// If a layer has a method Unwrap() Limiter, the packages above use what the Limiter beneath can do
+// If a layer has a method Unwrap() Limiter, which does not return nil, the packages above use what the Limiter beneath can do
 // besides Take, as [net/http.ResponseController] does: WaitFunc gives back a turn with Refund, and
 // httplimit checks its limit with Check and penalizes with Penalize. A layer can have such a method itself. If there is none, a
 // check finds no fault, and what must be given back or blocked returns an error. A layer that changes

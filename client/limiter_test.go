@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -88,9 +89,11 @@ func TestWaitFuncGivesBackATurn(t *testing.T) {
 // of a layer reaches its caller, and the next caller is not kept waiting.
 func TestLayersThatFail(t *testing.T) {
 	for want, limiter := range map[string]client.Limiter{
-		"ratelimit: client.WaitFunc: the limiter is nil; make one with client.Open or client.New":                          nil,
-		"ratelimit: client.WaitFunc: the limiter is a nil *client.Client; make one with client.Open or client.New":         (*client.Client)(nil),
-		"ratelimit: client.WaitFunc: the limiter is a nil *client_test.perTenant; make one with client.Open or client.New": (*perTenant)(nil),
+		"ratelimit: client.WaitFunc: the limiter is nil; make one with client.Open or client.New":                                                 nil,
+		"ratelimit: client.WaitFunc: the limiter is a nil *client.Client; make one with client.Open or client.New":                                (*client.Client)(nil),
+		"ratelimit: client.WaitFunc: the limiter is a nil *client_test.perTenant; make one with client.Open or client.New":                        (*perTenant)(nil),
+		"ratelimit: client.WaitFunc: the limiter beneath *client_test.perTenant is nil; make one with client.Open or client.New":                  &perTenant{},
+		"ratelimit: client.WaitFunc: the limiter beneath *client_test.perTenant is a nil *client.Client; make one with client.Open or client.New": &perTenant{Limiter: (*client.Client)(nil)},
 	} {
 		wantText(t, second(client.WaitFunc(limiter)), want)
 	}
@@ -154,6 +157,8 @@ func TestOptionsGivenTwice(t *testing.T) {
 		!strings.Contains(err.Error(), "WithFallback is given twice") {
 		t.Error(err)
 	}
+	secure := client.WithTLS(&tls.Config{})
+	wantText(t, second(client.Open("rediss://127.0.0.1:1", secure, secure)), `ratelimit: client.Open: WithTLS is given twice, as "a configuration" and as "a configuration"; give it once`)
 }
 
 // Layers of every kind in any order, around a client with any options, admit no more than the limit.

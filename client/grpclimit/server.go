@@ -29,8 +29,14 @@ type Interceptor struct {
 	onError             func(ctx context.Context, method string, err error)
 }
 
-// A Option configures an Interceptor. [New] returns an error if an option is invalid.
+// An Option configures an Interceptor. [New] returns an error if an option is invalid, or if one other
+// than [WithSkip] is given twice.
 type Option func(*Interceptor) error
+
+// once returns an Option that may be given once. values are its arguments that an error can show.
+func once(name string, set Option, values ...any) Option {
+	return func(s *Interceptor) error { return cmp.Or(s.requests.Once(name, values...), set(s)) }
+}
 
 // WithSkip excludes calls for which skip returns true: they are not counted, and always allowed. method
 // is the full method name. If WithSkip is given several times, a call is excluded if any of the
@@ -50,10 +56,10 @@ func WithSkip(skip func(ctx context.Context, method string) bool) Option {
 // one key, and the limit that was passed to [New]. If change removes all keys, the call is
 // not limited. An error is treated as an error from the limiter, unless it is [key.ErrMissing].
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {
-	return func(s *Interceptor) error {
+	return once("WithRequest", func(s *Interceptor) error {
 		s.requests.Change = func(c call, req *client.Request) error { return change(c.ctx, c.method, req) }
 		return adapter.Set(&change, change, "WithRequest(nil); give a function, or leave it out")
-	}
+	})
 }
 
 // WithPenalty blocks the key of a denied call: first for first, each next time for twice as long, and
@@ -66,7 +72,7 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 // The key must be the caller's: its address or its API key. Whoever can name another's key, such as an
 // account at a login, could lock the other out.
 func WithPenalty(first, longest, forget time.Duration) Option {
-	return func(s *Interceptor) error { return s.requests.SetPenalty(first, longest, forget) }
+	return once("WithPenalty", func(s *Interceptor) error { return s.requests.SetPenalty(first, longest, forget) }, first, longest, forget)
 }
 
 // WithPerMessage also counts each message that a stream receives, except the first: the charge for
@@ -74,22 +80,22 @@ func WithPenalty(first, longest, forget time.Duration) Option {
 // returns the error that ends the call. An OnceKey and the Charge of package charge apply only to the
 // opening of the stream.
 func WithPerMessage() Option {
-	return func(s *Interceptor) error {
+	return once("WithPerMessage", func(s *Interceptor) error {
 		s.perMessage = true
 		return nil
-	}
+	})
 }
 
 // WithRefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
 // option, the call is allowed, unless its context has ended. retryAfter must be above 0.
 func WithRefuseOnError(retryAfter time.Duration) Option {
-	return func(s *Interceptor) error {
+	return once("WithRefuseOnError", func(s *Interceptor) error {
 		if retryAfter <= 0 {
 			return fmt.Errorf("WithRefuseOnError(%v); give a time above 0, such as a second", retryAfter)
 		}
 		s.refuse = retryAfter
 		return nil
-	}
+	}, retryAfter)
 }
 
 // WithRefuseMisconfigured ends a call with INTERNAL if there is no decision because of a
@@ -97,19 +103,19 @@ func WithRefuseOnError(retryAfter time.Duration) Option {
 // call whose limit is wrong is treated as in an outage. [Interceptor.Check] finds a wrong limit when the
 // program starts.
 func WithRefuseMisconfigured() Option {
-	return func(s *Interceptor) error {
+	return once("WithRefuseMisconfigured", func(s *Interceptor) error {
 		s.refuseMisconfigured = true
 		return nil
-	}
+	})
 }
 
 // WithOnError calls f for each call without a decision, instead of logging. It does not change the
 // outcome of the call; see [WithRefuseOnError]. f is not called if a [Key] or [WithRequest] fails only
 // because the context of the call has ended.
 func WithOnError(f func(ctx context.Context, method string, err error)) Option {
-	return func(s *Interceptor) error {
+	return once("WithOnError", func(s *Interceptor) error {
 		return adapter.Set(&s.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
-	}
+	})
 }
 
 // New returns an Interceptor that takes 1 unit from limit for each call, under key, and denies the

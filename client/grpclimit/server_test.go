@@ -170,8 +170,20 @@ func TestServerLogsWithoutWithOnError(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	limiter, _ := grpctest.NewLimiter(t)
 	peer := grpclimit.Peer()
+	request := grpclimit.WithRequest(func(context.Context, string, *client.Request) error { return nil })
+	onError := grpclimit.WithOnError(func(context.Context, string, error) {})
+	penalty := grpclimit.WithPenalty(time.Second, time.Minute, time.Hour)
 	for want, make := range map[string]func() (*grpclimit.Interceptor, error){
-		"the limiter is nil":    func() (*grpclimit.Interceptor, error) { return grpclimit.New(nil, "api", "1/m", peer) },
+		"the limiter is nil": func() (*grpclimit.Interceptor, error) { return grpclimit.New(nil, "api", "1/m", peer) },
+		"the limiter is a nil *client.Client;": func() (*grpclimit.Interceptor, error) {
+			return grpclimit.New((*client.Client)(nil), "api", "1/m", peer)
+		},
+		"WithRequest is given twice; give it once":                              refusedServer(limiter, peer, request, request),
+		"WithOnError is given twice; give it once":                              refusedServer(limiter, peer, onError, onError),
+		"WithPerMessage is given twice; give it once":                           refusedServer(limiter, peer, grpclimit.WithPerMessage(), grpclimit.WithPerMessage()),
+		"WithRefuseMisconfigured is given twice; give it":                       refusedServer(limiter, peer, grpclimit.WithRefuseMisconfigured(), grpclimit.WithRefuseMisconfigured()),
+		`WithRefuseOnError is given twice, as "1s" and as "1m0s"; give it once`: refusedServer(limiter, peer, grpclimit.WithRefuseOnError(time.Second), grpclimit.WithRefuseOnError(time.Minute)),
+		`WithPenalty is given twice, as "1s 1m0s 1h0m0s" and as`:                refusedServer(limiter, peer, penalty, penalty),
 		"the name is empty":     func() (*grpclimit.Interceptor, error) { return grpclimit.New(limiter, "", "1/m", peer) },
 		"the limit is empty":    func() (*grpclimit.Interceptor, error) { return grpclimit.New(limiter, "api", "", peer) },
 		"is the zero Key":       func() (*grpclimit.Interceptor, error) { return grpclimit.New(limiter, "api", "1/m", grpclimit.Key{}) },

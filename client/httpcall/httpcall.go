@@ -27,43 +27,49 @@ type Transport struct {
 	retries int
 }
 
-// An Option configures a Transport. [New] returns an error if an option is invalid.
+// An Option configures a Transport. [New] returns an error if an option is invalid,
+// or given twice.
 type Option func(*Transport) error
+
+// once returns an Option that may be given once. values are its arguments that an error can show.
+func once(name string, set Option, values ...any) Option {
+	return func(t *Transport) error { return cmp.Or(t.calls.Once(name, values...), set(t)) }
+}
 
 // WithBase sends requests through base instead of [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option {
-	return func(t *Transport) error {
+	return once("WithBase", func(t *Transport) error {
 		return adapter.Set(&t.base, base, "WithBase(nil); give a transport, or leave it out for http.DefaultTransport")
-	}
+	})
 }
 
 // WithKey counts requests by the result of key, for example the account that a request is for,
 // instead of [Host]. If key returns an error or an empty string, the request fails.
 func WithKey(key func(*http.Request) (string, error)) Option {
-	return func(t *Transport) error {
+	return once("WithKey", func(t *Transport) error {
 		return adapter.Set(&t.calls.Key, key, "WithKey(nil); give a function, or leave it out for the host")
-	}
+	})
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set a cost,
 // another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
 // all keys, the HTTP request is not limited; if it returns an error, the request fails.
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
-	return func(t *Transport) error {
+	return once("WithRequest", func(t *Transport) error {
 		return adapter.Set(&t.calls.Change, change, "WithRequest(nil); give a function, or leave it out")
-	}
+	})
 }
 
 // WithLongestWait sets the longest total time that a request waits for its turn. The default is a
 // minute. With 0, a request that would have to wait fails immediately.
 func WithLongestWait(d time.Duration) Option {
-	return func(t *Transport) error { return t.calls.LongestWait(d) }
+	return once("WithLongestWait", func(t *Transport) error { return t.calls.LongestWait(d) }, d)
 }
 
 // WithLongestBlock sets the longest time for which a response can block a key. The default is ten
 // minutes. With 0, responses do not block.
 func WithLongestBlock(d time.Duration) Option {
-	return func(t *Transport) error { return t.calls.LongestBlock(d) }
+	return once("WithLongestBlock", func(t *Transport) error { return t.calls.LongestBlock(d) }, d)
 }
 
 // WithRetries retries a request up to n times. It retries after a 429 or 503 response that says how
@@ -73,21 +79,21 @@ func WithLongestBlock(d time.Duration) Option {
 // DELETE, and requests with an Idempotency-Key, are retried. An OnceKey applies only to the first
 // attempt.
 func WithRetries(n int) Option {
-	return func(t *Transport) error {
+	return once("WithRetries", func(t *Transport) error {
 		if n < 1 {
 			return fmt.Errorf("WithRetries(%d); give 1 or more, or leave it out", n)
 		}
 		t.retries = n
 		return nil
-	}
+	}, n)
 }
 
 // WithOnError calls f, instead of logging the error, if the Transport could not block a key for the
 // time that a response asks for.
 func WithOnError(f func(*http.Request, error)) Option {
-	return func(t *Transport) error {
+	return once("WithOnError", func(t *Transport) error {
 		return adapter.Set(&t.calls.OnError, f, "WithOnError(nil); give a function, or leave it out for the log")
-	}
+	})
 }
 
 // New returns a Transport that takes 1 unit from limit for each request. The key consists of name,

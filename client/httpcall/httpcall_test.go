@@ -1,6 +1,7 @@
 package httpcall_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -380,6 +381,9 @@ func TestBaseOfAnyType(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	limiter, _, _ := newLimiter(t)
+	twice := func(opt httpcall.Option) httpcall.Option {
+		return func(t *httpcall.Transport) error { return cmp.Or(opt(t), opt(t)) }
+	}
 	for _, tt := range []struct {
 		limiter *client.Client
 		name    string
@@ -398,6 +402,13 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "a", "1/s", httpcall.WithLongestWait(-1), "WithLongestWait(-1ns); give 0 to refuse at once, or more"},
 		{limiter, "a", "1/s", httpcall.WithLongestBlock(-1), "WithLongestBlock(-1ns); give 0 to block nothing, or more"},
 		{limiter, "a", "1/s", httpcall.WithRetries(0), "WithRetries(0); give 1 or more, or leave it out"},
+		{limiter, "a", "1/s", twice(httpcall.WithLongestWait(time.Second)), `WithLongestWait is given twice, as "1s" and as "1s"; give it once`},
+		{limiter, "a", "1/s", twice(httpcall.WithLongestBlock(time.Second)), `WithLongestBlock is given twice, as "1s" and as "1s"; give it once`},
+		{limiter, "a", "1/s", twice(httpcall.WithRetries(2)), `WithRetries is given twice, as "2" and as "2"; give it once`},
+		{limiter, "a", "1/s", twice(httpcall.WithBase(http.DefaultTransport)), "WithBase is given twice; give it once"},
+		{limiter, "a", "1/s", twice(httpcall.WithKey(httpcall.Host)), "WithKey is given twice; give it once"},
+		{limiter, "a", "1/s", twice(httpcall.WithRequest(func(*http.Request, *client.Request) error { return nil })), "WithRequest is given twice; give it once"},
+		{limiter, "a", "1/s", twice(httpcall.WithOnError(func(*http.Request, error) {})), "WithOnError is given twice; give it once"},
 	} {
 		transport, err := httpcall.New(tt.limiter, tt.name, tt.limit, tt.opt)
 		if transport != nil || err == nil || !strings.HasPrefix(err.Error(), "ratelimit: httpcall.New: ") || !strings.Contains(err.Error(), tt.want) {

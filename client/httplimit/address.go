@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,7 +24,7 @@ type addresses struct {
 
 // WithTrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
 // "2001:db8::1", and "unix:" for proxies that connect over a Unix socket. X-Forwarded-For from any
-// other sender is ignored.
+// other sender is ignored. If WithTrustedProxies is given several times, all of the networks count.
 func WithTrustedProxies(networks ...string) AddressOption {
 	return func(a *addresses) error {
 		for _, text := range networks {
@@ -49,7 +50,7 @@ func WithTrustedProxies(networks ...string) AddressOption {
 
 // WithForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
 // is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
-// the other field unchanged, and the client may have forged it.
+// the other field unchanged, and the client may have forged it. Without [WithTrustedProxies], neither is.
 func WithForwarded() AddressOption {
 	return func(a *addresses) error {
 		a.forwarded = true
@@ -62,6 +63,9 @@ func WithForwarded() AddressOption {
 // new address for each request. Some have a /56 or a /48. With 128, each address counts alone.
 func WithIPv6Prefix(bits int) AddressOption {
 	return func(a *addresses) error {
+		if a.ipv6Bits != 0 {
+			return fmt.Errorf("WithIPv6Prefix is given twice, as %d and as %d; give it once", a.ipv6Bits, bits)
+		}
 		a.ipv6Bits = bits
 		return keytext.CheckBits("WithIPv6Prefix", bits)
 	}
@@ -79,7 +83,7 @@ func WithIPv6Prefix(bits int) AddressOption {
 // Ports and IPv6 zones are removed, and an IPv4 address written as IPv6 (::ffff:203.0.113.7)
 // becomes the IPv4 address.
 func Address(opts ...AddressOption) Key {
-	a := &addresses{ipv6Bits: keytext.IPv6Bits}
+	a := &addresses{}
 	for _, opt := range opts {
 		if opt == nil {
 			return unusable(errors.New("an option of Address is nil; leave it out"))
@@ -88,6 +92,7 @@ func Address(opts ...AddressOption) Key {
 			return unusable(err)
 		}
 	}
+	a.ipv6Bits = cmp.Or(a.ipv6Bits, keytext.IPv6Bits)
 	return Key{keytext.Key[*http.Request]{Of: func(r *http.Request) (string, error) {
 		addr, err := a.client(r)
 		if err != nil {

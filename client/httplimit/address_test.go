@@ -1,15 +1,21 @@
 package httplimit
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func addressOf(t testing.TB, remote string, lines []string, opts ...AddressOption) (string, error) {
 	t.Helper()
-	key := Address(append([]AddressOption{WithIPv6Prefix(128)}, opts...)...) // the whole address, unless opts set a network
+	whole := func(a *addresses) error { // the whole address, unless opts set a network
+		a.ipv6Bits = cmp.Or(a.ipv6Bits, 128)
+		return nil
+	}
+	key := Address(append(slices.Clone(opts), whole)...)
 	if key.key.Err != nil {
 		t.Fatal(key.key.Err)
 	}

@@ -18,8 +18,14 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/sleep"
 )
 
-// An Option configures the middleware. [New] returns an error if an option is invalid.
+// An Option configures the middleware. [New] returns an error if an option is invalid, or if one other
+// than [WithSkip] and [WithPolicies] is given twice.
 type Option func(*middleware) error
+
+// once returns an Option that may be given once. values are its arguments that an error can show.
+func once(name string, set Option, values ...any) Option {
+	return func(m *middleware) error { return cmp.Or(m.Once(name, values...), set(m)) }
+}
 
 // WithSkip excludes requests for which skip returns true: they are not counted, and always allowed. If
 // WithSkip is given several times, a request is excluded if any of the functions returns true.
@@ -38,9 +44,9 @@ func WithSkip(skip func(*http.Request) bool) Option {
 // that of [New]. If change removes all keys, the HTTP request is not limited. An error is treated
 // as an error from the limiter, unless it is [key.ErrMissing].
 func WithRequest(change func(r *http.Request, req *client.Request) error) Option {
-	return func(m *middleware) error {
+	return once("WithRequest", func(m *middleware) error {
 		return adapter.Set(&m.Change, change, "WithRequest(nil); give a function, or leave it out")
-	}
+	})
 }
 
 // WithPenalty blocks the key of a denied request: first for first, each next time for twice as long, and
@@ -53,30 +59,30 @@ func WithRequest(change func(r *http.Request, req *client.Request) error) Option
 // The key must be the caller's: its address or its API key. Whoever can name another's key, such as an
 // account at a login, could lock the other out.
 func WithPenalty(first, longest, forget time.Duration) Option {
-	return func(m *middleware) error { return m.SetPenalty(first, longest, forget) }
+	return once("WithPenalty", func(m *middleware) error { return m.SetPenalty(first, longest, forget) }, first, longest, forget)
 }
 
 // WithDelay makes requests wait for their turn if a leaky_bucket allows them only after a wait. Without
 // WithDelay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
 func WithDelay() Option {
-	return func(m *middleware) error {
+	return once("WithDelay", func(m *middleware) error {
 		m.delay = true
 		return nil
-	}
+	})
 }
 
 // WithRefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
 // is no decision. Without this option, a request without a decision is allowed, unless its context
 // has ended. retryAfter must be at least a second.
 func WithRefuseOnError(retryAfter time.Duration) Option {
-	return func(m *middleware) error {
+	return once("WithRefuseOnError", func(m *middleware) error {
 		if retryAfter < time.Second {
 			return fmt.Errorf("WithRefuseOnError(%v); give at least a second, which is the unit of Retry-After", retryAfter)
 		}
 		m.refuse = retryAfter
 		return nil
-	}
+	}, retryAfter)
 }
 
 // WithRefuseMisconfigured makes the middleware respond with 500 Internal Server Error if there is no
@@ -84,28 +90,28 @@ func WithRefuseOnError(retryAfter time.Duration) Option {
 // Without this option, a request whose limit is wrong is treated as in an outage.
 // [Middleware.Check] finds a wrong limit when the program starts.
 func WithRefuseMisconfigured() Option {
-	return func(m *middleware) error {
+	return once("WithRefuseMisconfigured", func(m *middleware) error {
 		m.refuseMisconfigured = true
 		return nil
-	}
+	})
 }
 
 // WithOnError calls f for each request without a decision, instead of logging. It does not change the
 // response; see [WithRefuseOnError]. f is not called if a [Key] or [WithRequest] fails only because the
 // request's context has ended.
 func WithOnError(f func(*http.Request, error)) Option {
-	return func(m *middleware) error {
+	return once("WithOnError", func(m *middleware) error {
 		return adapter.Set(&m.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
-	}
+	})
 }
 
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
 // clients understand. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
-	return func(m *middleware) error {
+	return once("WithXHeaders", func(m *middleware) error {
 		m.xHeaders = true
 		return nil
-	}
+	})
 }
 
 type middleware struct {

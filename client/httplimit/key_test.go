@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
@@ -163,15 +164,21 @@ func TestNewRefuses(t *testing.T) {
 	key := httplimit.Address()
 	none := func(*http.Request) (string, error) { return "", nil }
 	policy := httplimit.Policy{Name: "a", Limit: "1/s", Quota: 1, Window: 1}
+	twice := func(opt httplimit.Option) []httplimit.Option { return []httplimit.Option{opt, opt} }
+	second := httplimit.WithRefuseOnError(time.Second)
 	for _, tt := range []struct {
-		limiter *client.Client
+		limiter client.Limiter
 		name    string
 		limit   client.Limit
 		key     httplimit.Key
 		opts    []httplimit.Option
 		want    string
 	}{
-		{nil, "api", "1/s", key, nil, "the limiter is a nil *client.Client; make one with client.Open or client.New"},
+		{nil, "api", "1/s", key, nil, "the limiter is nil; make one with client.Open or client.New"},
+		{(*client.Client)(nil), "api", "1/s", key, nil, "the limiter is a nil *client.Client; make one with client.Open or client.New"},
+		{(*wrapped)(nil), "api", "1/s", key, nil, "the limiter is a nil *httplimit_test.wrapped; make one"},
+		{&wrapped{}, "api", "1/s", key, nil, "the limiter beneath *httplimit_test.wrapped is nil; make one"},
+		{&wrapped{&wrapped{(*client.Client)(nil)}}, "api", "1/s", key, nil, "the limiter beneath *httplimit_test.wrapped is a nil *client.Client; make one"},
 		{limiter, "api", "", key, nil, "the limit is empty; give one such as 100/m"},
 		{limiter, "", "1/s", key, nil, "the name is empty; give what is limited or called, such as api or partner"},
 		{limiter, strings.Repeat("x", 130), "1/s", key, nil, "has 130 bytes; give 1 to 129"},
@@ -203,6 +210,14 @@ func TestNewRefuses(t *testing.T) {
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Limit: "1/s", Window: 1})}, `policy "a" has the quota 0 and the window 1ns; give both`},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(httplimit.Policy{Name: "a", Limit: "1/s", Quota: 1})}, `the window 0s`},
 		{limiter, "api", "1/s", key, []httplimit.Option{httplimit.WithPolicies(policy), httplimit.WithPolicies(policy)}, `policy "a" has the name or the quota of another one of "1/s"`},
+		{limiter, "api", "1/s", httplimit.Address(httplimit.WithIPv6Prefix(56), httplimit.WithIPv6Prefix(64)), nil, "WithIPv6Prefix is given twice, as 56 and as 64; give it once"},
+		{limiter, "api", "1/s", key, []httplimit.Option{second, httplimit.WithRefuseOnError(time.Minute)}, `WithRefuseOnError is given twice, as "1s" and as "1m0s"; give it once`},
+		{limiter, "api", "1/s", key, twice(httplimit.WithPenalty(time.Second, time.Minute, time.Hour)), `WithPenalty is given twice, as "1s 1m0s 1h0m0s" and as "1s 1m0s 1h0m0s"`},
+		{limiter, "api", "1/s", key, twice(httplimit.WithRequest(func(*http.Request, *client.Request) error { return nil })), "WithRequest is given twice; give it once"},
+		{limiter, "api", "1/s", key, twice(httplimit.WithOnError(func(*http.Request, error) {})), "WithOnError is given twice; give it once"},
+		{limiter, "api", "1/s", key, twice(httplimit.WithDelay()), "WithDelay is given twice"},
+		{limiter, "api", "1/s", key, twice(httplimit.WithRefuseMisconfigured()), "WithRefuseMisconfigured is given twice"},
+		{limiter, "api", "1/s", key, twice(httplimit.WithXHeaders()), "WithXHeaders is given twice"},
 	} {
 		middleware, err := httplimit.New(tt.limiter, tt.name, tt.limit, tt.key, tt.opts...)
 		if middleware != nil || err == nil || !strings.HasPrefix(err.Error(), "ratelimit: httplimit.New: ") || !strings.Contains(err.Error(), tt.want) {

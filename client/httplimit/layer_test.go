@@ -9,7 +9,41 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/httplimit"
+	"github.com/ratelimit-functions/ratelimit/client/internal/limitertest"
 )
+
+// wrapped is a layer that adds nothing.
+type wrapped struct{ client.Limiter }
+
+func (w *wrapped) Unwrap() client.Limiter { return w.Limiter }
+
+// panicking is a layer whose first call panics.
+type panicking struct{ calls int }
+
+func (p *panicking) Take(context.Context, client.Request) (client.Result, error) {
+	if p.calls++; p.calls == 1 {
+		panic("of a layer")
+	}
+	return client.Result{Allowed: true}, nil
+}
+
+// A panic of a layer ends its request, as a panic of the handler would, and no later one.
+func TestALayerPanics(t *testing.T) {
+	limit := limitertest.Must[httplimit.Middleware](t)(httplimit.New(&wrapped{&panicking{}}, "api", "5/m", httplimit.Address()))
+	served := 0
+	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+	serve := func() (of any) {
+		defer func() { of = recover() }()
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		return nil
+	}
+	if of := serve(); of != "of a layer" || served != 0 {
+		t.Errorf("the panic is %v, and %d requests were served", of, served)
+	}
+	if of := serve(); of != nil || served != 1 {
+		t.Errorf("the panic is %v, and %d requests were served", of, served)
+	}
+}
 
 // closed is a layer that denies in place of a server.
 type closed struct{ retryAfter time.Duration }

@@ -53,13 +53,16 @@ import (
 
 const scope = "github.com/ratelimit-functions/ratelimit/client/otellimit"
 
-// An Option sets where metrics and spans go.
+// An Option sets where metrics and spans go. [New] returns an error if an option is invalid or given twice.
 type Option func(*observer) error
 
 // WithMeterProvider sends metrics to provider instead of the global one. To turn metrics off, use
 // the provider of package go.opentelemetry.io/otel/metric/noop.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(o *observer) error {
+		if o.meters != nil {
+			return errors.New("WithMeterProvider is given twice; give it once")
+		}
 		return adapter.Set(&o.meters, provider, "WithMeterProvider(nil); give a provider, or leave it out for the global one")
 	}
 }
@@ -68,6 +71,9 @@ func WithMeterProvider(provider metric.MeterProvider) Option {
 // provider of package go.opentelemetry.io/otel/trace/noop.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *observer) error {
+		if o.tracers != nil {
+			return errors.New("WithTracerProvider is given twice; give it once")
+		}
 		return adapter.Set(&o.tracers, provider, "WithTracerProvider(nil); give a provider, or leave it out for the global one")
 	}
 }
@@ -84,9 +90,15 @@ type observer struct {
 
 // New returns an observer for client.WithObserver. It can serve any number of clients.
 func New(opts ...Option) (client.Observer, error) {
-	o := &observer{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
+	o := &observer{}
 	if err := adapter.Apply(o, opts); err != nil {
 		return client.Observer{}, wrong(err)
+	}
+	if o.meters == nil {
+		o.meters = otel.GetMeterProvider()
+	}
+	if o.tracers == nil {
+		o.tracers = otel.GetTracerProvider()
 	}
 	o.tracer = o.tracers.Tracer(scope)
 	meter := o.meters.Meter(scope)

@@ -251,6 +251,14 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+	for want, opt := range map[string]otellimit.Option{
+		"WithMeterProvider is given twice; give it once":  otellimit.WithMeterProvider(noopmetric.NewMeterProvider()),
+		"WithTracerProvider is given twice; give it once": otellimit.WithTracerProvider(nooptrace.NewTracerProvider()),
+	} {
+		if _, err := otellimit.New(opt, opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
 	if o, err := otellimit.New(); err != nil || o.Call == nil || o.Breaker == nil {
 		t.Errorf("with the global providers: %v, %v", o, err)
 	}

@@ -34,56 +34,62 @@ type Interceptor struct {
 	perMessage bool
 }
 
-// A Option configures an Interceptor. [New] returns an error if an option is invalid.
+// An Option configures an Interceptor. [New] returns an error if an option is invalid,
+// or given twice.
 type Option func(*Interceptor) error
+
+// once returns an Option that may be given once. values are its arguments that an error can show.
+func once(name string, set Option, values ...any) Option {
+	return func(c *Interceptor) error { return cmp.Or(c.calls.Once(name, values...), set(c)) }
+}
 
 // WithKey counts calls by the result of key, for example the account that a call is for, instead
 // of the target of the connection. method is the full method name. If key returns an error or an
 // empty string, the call fails.
 func WithKey(key func(ctx context.Context, target, method string) (string, error)) Option {
-	return func(c *Interceptor) error {
+	return once("WithKey", func(c *Interceptor) error {
 		return adapter.Set(&c.key, key, "WithKey(nil); give a function, or leave it out for the target")
-	}
+	})
 }
 
 // WithRequest sets a function that modifies the request to the limiter, for example to set a cost,
 // a [client.Request.Class], another limit or a [client.Request.Fallback]. req has one key and one limit. If change removes
 // all keys, the call is not limited; if it returns an error, the call fails.
 func WithRequest(change func(ctx context.Context, method string, req *client.Request) error) Option {
-	return func(c *Interceptor) error {
+	return once("WithRequest", func(c *Interceptor) error {
 		c.calls.Change = func(o call, req *client.Request) error { return change(o.ctx, o.method, req) }
 		return adapter.Set(&change, change, "WithRequest(nil); give a function, or leave it out")
-	}
+	})
 }
 
 // WithPerMessage also counts each message sent on a stream, except the first: the charge for
 // opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
 // a [client.ErrLimited], the message was not sent and the stream is still open.
 func WithPerMessage() Option {
-	return func(c *Interceptor) error {
+	return once("WithPerMessage", func(c *Interceptor) error {
 		c.perMessage = true
 		return nil
-	}
+	})
 }
 
 // WithLongestWait sets the longest total time that a call waits for its turn. The default is a
 // minute. With 0, a call that would have to wait fails immediately.
 func WithLongestWait(d time.Duration) Option {
-	return func(c *Interceptor) error { return c.calls.LongestWait(d) }
+	return once("WithLongestWait", func(c *Interceptor) error { return c.calls.LongestWait(d) }, d)
 }
 
 // WithLongestBlock sets the longest time for which a RetryInfo can block a key. The default is ten
 // minutes. With 0, a RetryInfo does not block.
 func WithLongestBlock(d time.Duration) Option {
-	return func(c *Interceptor) error { return c.calls.LongestBlock(d) }
+	return once("WithLongestBlock", func(c *Interceptor) error { return c.calls.LongestBlock(d) }, d)
 }
 
 // WithOnError calls f, instead of logging the error, if the client could not block a key for the
 // time in a RetryInfo.
 func WithOnError(f func(ctx context.Context, method string, err error)) Option {
-	return func(c *Interceptor) error {
+	return once("WithOnError", func(c *Interceptor) error {
 		return adapter.Set(&c.onError, f, "WithOnError(nil); give a function, or leave it out for the log")
-	}
+	})
 }
 
 // New returns an Interceptor that takes 1 unit from limit for each call. The key consists of name,

@@ -1,6 +1,7 @@
 package grpccall_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -242,6 +243,9 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := grpccall.New(nil, "partner", "1/m"); err == nil || !strings.Contains(err.Error(), "the limiter is nil") {
 		t.Errorf("error %v", err)
 	}
+	twice := func(opt grpccall.Option) grpccall.Option {
+		return func(c *grpccall.Interceptor) error { return cmp.Or(opt(c), opt(c)) }
+	}
 	for want, opt := range map[string]grpccall.Option{
 		"an option is nil":       nil,
 		"WithKey(nil)":           grpccall.WithKey(nil),
@@ -249,6 +253,13 @@ func TestNewRefuses(t *testing.T) {
 		"WithLongestWait(-1ns)":  grpccall.WithLongestWait(-1),
 		"WithLongestBlock(-1ns)": grpccall.WithLongestBlock(-1),
 		"WithOnError(nil)":       grpccall.WithOnError(nil),
+
+		`WithLongestWait is given twice, as "1s" and as "1s"; give it once`:  twice(grpccall.WithLongestWait(time.Second)),
+		`WithLongestBlock is given twice, as "1s" and as "1s"; give it once`: twice(grpccall.WithLongestBlock(time.Second)),
+		"WithKey is given twice; give it once":                               twice(grpccall.WithKey(func(context.Context, string, string) (string, error) { return "", nil })),
+		"WithRequest is given twice; give it once":                           twice(grpccall.WithRequest(func(context.Context, string, *client.Request) error { return nil })),
+		"WithPerMessage is given twice; give it once":                        twice(grpccall.WithPerMessage()),
+		"WithOnError is given twice; give it once":                           twice(grpccall.WithOnError(func(context.Context, string, error) {})),
 	} {
 		if _, err := grpccall.New(limiter, "partner", "1/m", opt); err == nil || !strings.HasPrefix(err.Error(), "ratelimit: grpccall.New: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

@@ -25,7 +25,8 @@ type Requests[C any] struct {
 	Empty   error                          // the error for an empty key; nil if empty keys are valid
 	Change  func(C, *client.Request) error // nil: requests are not changed
 
-	penalty     client.Block // see SetPenalty; the zero Block for that of the policy
+	given       map[string]string // by the name of an option that may be given once: its arguments, or ""
+	penalty     client.Block      // see SetPenalty; the zero Block for that of the policy
 	unpenalized throttle.Throttle
 }
 
@@ -41,6 +42,24 @@ func (r *Requests[C]) Given() error {
 		return errors.New("the limit is empty; give one such as 100/m")
 	}
 	return nil
+}
+
+// Once returns an error if the option with this name was given before. values are its arguments that the
+// error can show.
+func (r *Requests[C]) Once(name string, values ...any) error {
+	if r.given == nil {
+		r.given = map[string]string{}
+	}
+	first, twice := r.given[name]
+	switch second := fmt.Sprint(values...); {
+	case !twice:
+		r.given[name] = second
+		return nil
+	case second == "":
+		return fmt.Errorf("%s is given twice; give it once", name)
+	default:
+		return fmt.Errorf("%s is given twice, as %q and as %q; give it once", name, first, second)
+	}
 }
 
 // Request returns the request to the limiter for a call.

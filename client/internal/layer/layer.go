@@ -3,15 +3,16 @@
 package layer
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 )
 
+// deepest is how many layers are looked through. A layer that wraps itself has no end.
+const deepest = 100
+
 // Beneath returns the first of limiter and the L that it wraps that is a T. A layer wraps the L that its
 // method Unwrap returns.
 func Beneath[T, L any](limiter L) (found T, ok bool) {
-	const deepest = 100 // a layer that wraps itself has no end
 	for range deepest {
 		if found, ok = any(limiter).(T); ok {
 			return found, true
@@ -25,16 +26,25 @@ func Beneath[T, L any](limiter L) (found T, ok bool) {
 	return found, false
 }
 
-// Given returns an error if limiter is nil, or a nil pointer.
-func Given(limiter any) error {
-	const remedy = "make one with client.Open or client.New"
-	switch v := reflect.ValueOf(limiter); v.Kind() {
-	case reflect.Invalid:
-		return errors.New("the limiter is nil; " + remedy)
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan:
-		if v.IsNil() {
-			return fmt.Errorf("the limiter is a nil %T; %s", limiter, remedy)
+// Given returns an error if limiter, or one that it wraps, is nil or a nil pointer.
+func Given[L any](limiter L) error {
+	which := "the limiter"
+	for range deepest {
+		const remedy = "make one with client.Open or client.New"
+		switch v := reflect.ValueOf(limiter); v.Kind() {
+		case reflect.Invalid:
+			return fmt.Errorf("%s is nil; %s", which, remedy)
+		case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan:
+			if v.IsNil() {
+				return fmt.Errorf("%s is a nil %T; %s", which, limiter, remedy)
+			}
 		}
+		wraps, ok := any(limiter).(interface{ Unwrap() L })
+		if !ok {
+			break
+		}
+		which = fmt.Sprintf("the limiter beneath %T", limiter)
+		limiter = wraps.Unwrap()
 	}
 	return nil
 }
