@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '576d2cf9e01d'
+local BUILD_ID = 'fc77e0371c27'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -622,7 +622,6 @@ local function value_of(rate, debt)
   local ms = ceil(debt, rate.ticks)
   return text_of(ms * rate.ticks - debt), ms
 end
-gcra_expiry.value_of = value_of
 
 local function time_left(key, now)
   local expiry = redis.call('PEXPIRETIME', key)
@@ -1774,7 +1773,7 @@ local function add(i, retry, left, denies)
 end
 
 local results = {}
-local reply_each = { 1, 0, 0, 0, 0, 1, results }
+local reply_each = { [7] = results }
 
 local function note(i, allowed, capacity, free, retry, reset, charged)
   local entry = results[i]

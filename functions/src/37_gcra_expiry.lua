@@ -42,7 +42,6 @@ local function value_of(rate, debt)
   local ms = ceil(debt, rate.ticks)
   return text_of(ms * rate.ticks - debt), ms
 end
-gcra_expiry.value_of = value_of
 
 -- time_left returns what PTTL returns, as of the time now (ms).
 local function time_left(key, now)

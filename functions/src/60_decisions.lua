@@ -232,7 +232,7 @@ local function add(i, retry, left, denies)
 end
 
 local results = {} -- the list that EACH adds to the reply; reused by the next call
-local reply_each = { 1, 0, 0, 0, 0, 1, results } -- reply for EACH without shadow policies
+local reply_each = { [7] = results } -- reply for EACH without shadow policies
 
 -- note sets the result of key i.
 local function note(i, allowed, capacity, free, retry, reset, charged)
