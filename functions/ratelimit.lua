@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'fc77e0371c27'
+local BUILD_ID = '5a1d5d9b6039'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3398,7 +3398,7 @@ local function commit(key, limit, units, text, live)
     states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
   elseif key then
     local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
-    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then
+    if live - 1 > entries / 2 then
       text = PREFIX .. string.sub(text, ENTRY * live + 1)
     end
     states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))

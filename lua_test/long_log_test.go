@@ -136,12 +136,14 @@ func TestSumsOfALog(t *testing.T) {
 	server := start(t)
 	server.SetTime(time.UnixMicro(us))
 	for base, want := range map[uint64]string{wrap - 1: "[1 5 3 0 86400000 1]", wrap: "BADSTATE"} {
-		value := "sliding_log::17:" + bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, (base+1)%wrap) + "0:"
-		if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
-			t.Fatal(err)
-		}
-		if got := textOf(server.Do("FCALL", "ratelimit_peek", "1", "k", "sliding_log 5/d, 9/d")); !strings.Contains(got, want) {
-			t.Errorf("first sum %d: got %s, want %s", base, got, want)
+		log := bigEndian(5, base) + bigEndian(7, us) + bigEndian(5, (base+1)%wrap)
+		for limit, value := range map[string]string{"sliding_log 5/d": "sliding_log:" + log, "sliding_log 5/d, 9/d": "sliding_log::17:" + log + "0:"} {
+			if _, err := server.Do("SET", "k", value, "PX", "86400000"); err != nil {
+				t.Fatal(err)
+			}
+			if got := textOf(server.Do("FCALL", "ratelimit_take", "1", "k", limit)); !strings.Contains(got, want) {
+				t.Errorf("%s, first sum %d: got %s, want %s", limit, base, got, want)
+			}
 		}
 	}
 }

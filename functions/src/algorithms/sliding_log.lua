@@ -275,7 +275,7 @@ local function commit(key, limit, units, text, live)
     states.put(key, struct.pack('>c12I5I7I5', PREFIX, 0, now, units), clock.ceil_ms(now + rate.period * 1000))
   elseif key then
     local sum, entries = struct.unpack('>I5', text, size - BASE + 1), (size - #PREFIX - BASE) / ENTRY
-    if live - 1 > entries / 2 or entries >= 2 * rate.capacity then -- see goes_on
+    if live - 1 > entries / 2 then -- see goes_on; if half of 2n entries or more have not left, no unit fits
       text = PREFIX .. string.sub(text, ENTRY * live + 1) -- the sum before the first entry that counts, and what follows
     end
     states.put(key, text .. struct.pack('>I7I5', now, (sum + units) % SUMS), clock.ceil_ms(now + rate.period * 1000))
