@@ -152,13 +152,16 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	denied := false
 	for i, q := range list {
 		q.result, q.decided = of(&result), true
+		q.aside = result.Shadow != nil && i != result.Index-1
 		if i < len(result.Each) {
 			q.result = result.Each[i]
 			q.result.Source, q.result.Index = result.Source, 1
 		}
 		if q.result.Allowed || result.Shadow == nil {
+			denied = denied || !q.result.Allowed
 			continue
 		}
 		if q.result.Allowed = result.Allowed; result.Allowed {
@@ -168,6 +171,10 @@ func (s *Server) takeAll(ctx context.Context, list []*question) (bool, error) {
 		if err := q.got(s.Limiter.Peek(ctx, q.request(q.hits))); err != nil {
 			return false, err
 		}
+		denied = denied || !q.result.Allowed
+	}
+	if !result.Allowed && !denied { // a unit has come back since, but nothing was charged
+		list[result.Index-1].result = of(&result)
 	}
 	return result.Allowed, nil
 }

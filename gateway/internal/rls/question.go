@@ -30,6 +30,7 @@ type question struct {
 	shadow    bool
 	quota     bool
 	decided   bool // whether there is a result
+	aside     bool // whether the result is that of another descriptor, and this one may have a shadow policy
 	result    client.Result
 
 	// The parts of the status, which point to each other. Storing them here saves allocations.
