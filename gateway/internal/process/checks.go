@@ -22,11 +22,7 @@ import (
 func Check(o Options, out io.Writer) error {
 	o.checks, o.Log = true, slog.New(slog.DiscardHandler)
 	g := &Gateway{options: o, metrics: metrics.New(prometheus.NewRegistry())}
-	defer func() {
-		for _, end := range slices.Backward(g.close) {
-			end()
-		}
-	}()
+	defer g.closeAll()
 	wrong := []error{g.connect()}
 	config, err := g.load()
 	wrong = append(wrong, err)

@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,7 +225,9 @@ type relay struct {
 	mu    sync.Mutex
 	moved sync.Cond // signaled when held has changed
 	held  bool
+	late  bool // takes are held
 	takes int
+	sent  []byte // to the server
 	conns []net.Conn
 }
 
@@ -247,13 +251,20 @@ func newRelay(t *testing.T, to string) *relay {
 			r.mu.Lock()
 			r.conns = append(r.conns, from, to)
 			r.mu.Unlock()
-			all.Go(func() { pass(from, to, r.count) })
-			all.Go(func() { pass(to, from, r.wait) })
+			var takes atomic.Bool
+			all.Go(func() {
+				pass(from, to, func(text []byte) {
+					r.count(text)
+					takes.Store(takes.Load() || bytes.Contains(text, []byte("ratelimit_take")))
+				})
+			})
+			all.Go(func() { pass(to, from, func([]byte) { r.wait(takes.Load()) }) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = port.Close()
 		r.hold(false)
+		r.holdTakes(false)
 		r.mu.Lock()
 		for _, conn := range r.conns {
 			_ = conn.Close()
@@ -272,10 +283,19 @@ func (r *relay) hold(held bool) {
 	r.moved.Broadcast()
 }
 
-func (r *relay) wait([]byte) {
+// holdTakes is hold for the connections that have sent a take, so that new connections can be opened.
+func (r *relay) holdTakes(late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.held {
+	r.late = late
+	r.moved.Broadcast()
+}
+
+// wait waits while the replies on a connection are held back. takes says whether it has sent a take.
+func (r *relay) wait(takes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.held || r.late && takes {
 		r.moved.Wait()
 	}
 }
@@ -284,6 +304,21 @@ func (r *relay) count(text []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.takes += bytes.Count(text, []byte("ratelimit_take"))
+	r.sent = append(r.sent, text...)
+}
+
+// forget makes [relay.saw] ignore what was sent so far.
+func (r *relay) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = nil
+}
+
+// saw reports whether each of the texts was sent to the server.
+func (r *relay) saw(texts ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(r.sent, []byte(text)) })
 }
 
 // calls returns the number of takes so far.

@@ -8,25 +8,20 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	quotaapi "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	rlsapi "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
-	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/envoyconfig"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
-	"github.com/ratelimit-functions/ratelimit/gateway/internal/kuadrant"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/metrics"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/rlqs"
@@ -61,11 +56,13 @@ type Options struct {
 	TLS            TLSFiles
 	Log            *slog.Logger
 
-	checks bool // nothing runs: the options are only checked
+	checks bool              // nothing runs: the options are only checked
+	step   func(step string) // called before each step of the shutdown; nil except in tests
 }
 
 const (
 	drain      = 10 * time.Second     // maximum time for requests in progress during a shutdown
+	settle     = 5 * time.Second      // maximum time for charging what Envoys have reported, after that
 	checkEvery = time.Second          // interval of readiness checks until one succeeds
 	pollEvery  = time.Second          // interval of checks for changed files
 	margin     = 2 * time.Millisecond // time left before the deadline of a gRPC request
@@ -93,7 +90,7 @@ type Gateway struct {
 	service *rls.Server
 	quotas  *rlqs.Server
 	health  *health.Server
-	ready   atomic.Bool
+	ready   atomic.Int32   // notReady, ready or ending
 	open    atomic.Int64   // gRPC requests and streams in progress
 	full    rate.Sometimes // limits the logging of refused connections and requests
 	rules   atomic.Pointer[envoyconfig.Config]
@@ -113,11 +110,7 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	g := &Gateway{options: options, metrics: metrics.New(registry), health: health.NewServer(), full: rate.Sometimes{Interval: time.Second}}
-	defer func() {
-		for _, end := range slices.Backward(g.close) {
-			end()
-		}
-	}()
+	defer g.do(stepClose, g.closeAll)
 	if err := g.connect(); err != nil {
 		return err
 	}
@@ -172,61 +165,20 @@ func (g *Gateway) serve(ctx context.Context, ports ports, follow func(context.Co
 	reached := make(chan bool) // closed when the servers have the library, even if there are no rules yet
 	background.Go(func() { g.untilReady(ctx, sync.OnceFunc(func() { close(reached) })) })
 	background.Go(func() { follow(ctx) })
-	var calls sync.WaitGroup // if Redis hangs, these take longer than the ports should stay open
-	calls.Go(func() { g.quotas.Run(ctx) })
-	calls.Go(func() {
+	background.Go(func() { g.quotas.Run(ctx) })
+	background.Go(func() {
 		select {
 		case <-reached:
 			g.holds.Run(ctx)
 		case <-ctx.Done():
 		}
 	})
-	defer calls.Wait()
 	<-ctx.Done()
-	background.Wait()
-	g.ready.Store(false)
-	g.health.Shutdown()
-	g.cut()
-	end, stop := context.WithTimeout(context.WithoutCancel(ctx), drain)
-	defer stop()
-	g.drain(end)
+	g.shutdown(&background)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
-}
-
-// drain closes the ports, and waits until the requests in progress are finished or ctx is done.
-func (g *Gateway) drain(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		g.grpc.GracefulStop()
-		close(done)
-	}()
-	for _, server := range g.http {
-		_ = server.Shutdown(ctx)
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-		g.grpc.Stop()
-		<-done
-	}
-	for _, server := range g.http {
-		_ = server.Close()
-	}
-}
-
-func (g *Gateway) setReady(ready bool) {
-	state := healthapi.HealthCheckResponse_NOT_SERVING
-	if ready {
-		state = healthapi.HealthCheckResponse_SERVING
-	}
-	g.ready.Store(ready)
-	g.health.SetServingStatus("", state)
-	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
-	g.health.SetServingStatus(kuadrant.RateLimitService_ServiceDesc.ServiceName, state)
-	g.health.SetServingStatus(quotaapi.RateLimitQuotaService_ServiceDesc.ServiceName, state)
 }
 
 // untilReady checks the servers until they are ready or ctx is done. The gateway stays ready during
@@ -246,7 +198,7 @@ func (g *Gateway) untilReady(ctx context.Context, reached func()) {
 		}
 		if err == nil {
 			running := g.onServers(ctx)
-			g.setReady(true)
+			g.setReady()
 			g.options.Log.Info("ready", running...)
 			g.lookUp(ctx)
 			return

@@ -20,7 +20,7 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	for _, path := range []string{"/readyz", "/healthcheck"} { // the second is envoyproxy/ratelimit's
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			if !g.ready.Load() {
+			if g.ready.Load() != ready {
 				http.Error(w, "not ready; see the log", http.StatusServiceUnavailable)
 				return
 			}

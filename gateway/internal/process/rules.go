@@ -82,7 +82,7 @@ func (g *Gateway) follow(ctx context.Context, watcher *envoyconfig.Watcher) {
 		switch {
 		case err != nil:
 			g.options.Log.Error("the files were not loaded; the previous ones stay in use", "error", err)
-		case g.rules.Load() != used && g.ready.Load():
+		case g.rules.Load() != used && g.ready.Load() == ready:
 			g.lookUp(ctx)
 		}
 		used = g.rules.Load()

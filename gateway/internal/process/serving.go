@@ -82,7 +82,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 	if g.options.Reflection {
 		reflection.Register(g.grpc)
 	}
-	g.setReady(false)
+	g.setHealth(healthapi.HealthCheckResponse_NOT_SERVING)
 }
 
 // admit is called with the header of each gRPC request, before a goroutine serves the request. It

@@ -240,6 +240,19 @@ func (b *bucket) process(ctx context.Context) {
 	}
 }
 
+// settle charges what was used without units, and assigns nothing.
+func (b *bucket) settle(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resolve()
+	if b.excess == 0 || b.limit == "" {
+		return
+	}
+	if err := b.charge(ctx); err != nil {
+		b.server.failed("units that were used were not charged", b, err)
+	}
+}
+
 // call calls the server without b.mu, which is locked before and after it.
 func (b *bucket) call(f func() (client.Result, error)) (client.Result, error) {
 	b.mu.Unlock()

@@ -103,6 +103,8 @@ type Server struct {
 
 	ticks   sync.Mutex
 	ticking map[*bucket]bool // buckets that need assignments between reports; belongs to ticks
+
+	reports sync.WaitGroup // goroutines that receive reports
 }
 
 // New returns a Server that has no configuration yet; see [Server.Use].
@@ -116,17 +118,17 @@ func New(options Options) *Server {
 // Use replaces the configuration. A bucket uses it from the next report on.
 func (s *Server) Use(config *envoyconfig.Config) { s.config.Store(config) }
 
-// Run assigns units until ctx is done.
+// Run assigns units until ctx is done. What has been reported by then may not be charged yet: call
+// [Server.Settle].
 func (s *Server) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
-			for {
+			for ctx.Err() == nil {
 				select {
 				case b := <-s.queue:
 					b.process(context.WithoutCancel(ctx))
 				case <-ctx.Done():
-					return
 				}
 			}
 		})
@@ -139,6 +141,32 @@ func (s *Server) Run(ctx context.Context) {
 			s.tick()
 		case <-ctx.Done():
 		}
+	}
+	all.Wait()
+}
+
+// Settle charges what Envoys have used without units and have reported, because they do not report it
+// again to another gateway. Call it when Run has returned and all streams have ended. It stops when ctx is
+// done.
+func (s *Server) Settle(ctx context.Context) {
+	s.reports.Wait()
+	s.mu.Lock()
+	list := slices.Collect(maps.Values(s.buckets))
+	s.mu.Unlock()
+	rest := make(chan *bucket, len(list))
+	for _, b := range list {
+		rest <- b
+	}
+	close(rest)
+	var all sync.WaitGroup
+	for range min(workers, len(list)) {
+		all.Go(func() {
+			for b := range rest {
+				if ctx.Err() == nil {
+					b.settle(ctx)
+				}
+			}
+		})
 	}
 	all.Wait()
 }

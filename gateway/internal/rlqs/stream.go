@@ -42,13 +42,13 @@ func serve(service any, connection grpc.ServerStream) error {
 		return status.Error(codes.Unavailable, "there are no rules yet; the gateway waits for its xDS server")
 	}
 	s.Metrics.Streams(1)
-	defer s.Metrics.Streams(-1)
 	st := s.newStream()
 	failed := make(chan error, 1)
-	go func() { // ends after serve, which ends the stream
+	s.reports.Go(func() { // ends after serve, which ends the stream
+		defer s.Metrics.Streams(-1)
 		defer st.close()
 		failed <- st.receive(connection.RecvMsg)
-	}()
+	})
 	return st.write(connection.Context(), failed, connection.SendMsg)
 }
 
