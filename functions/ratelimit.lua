@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '4a501b8737ca'
+local BUILD_ID = '2710df214401'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2563,7 +2563,7 @@ function leases.content(key)
   if err or not last then return err end
   local ends = leases.blocked_until(key)
   local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
-  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false }
 end
 
 function leases.put(key, content, blocked, override)
