@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5a1d5d9b6039'
+local BUILD_ID = '5a2e60a2a57e'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2562,7 +2562,7 @@ function leases.content(key)
   if err or not last then return err end
   local ends = leases.blocked_until(key)
   local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
-  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false }
 end
 
 function leases.put(key, content, blocked, override)

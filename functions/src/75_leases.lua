@@ -86,8 +86,9 @@ end
 -- blocked_until returns the end of the block in ms since the epoch, or 0 if there is none.
 function leases.blocked_until(key) return tonumber(redis.call('ZSCORE', key, BLOCK) or 0) end
 
--- content returns what states.look returns for a set of leases. held is whether a lease or an override
--- is in effect. For a broken set, content returns the error, and for any other key nil.
+-- content returns what states.look returns for a set of leases, without from, expiry and left, which describe
+-- a string. held is whether a lease or an override is in effect. For a broken set, content returns the error,
+-- and for any other key nil.
 function leases.content(key)
   local now = clock.ms()
   local last, _, override = leases.last(key, '-2')
@@ -95,7 +96,7 @@ function leases.content(key)
   if err or not last then return err end
   local ends = leases.blocked_until(key)
   local held = ends < now or override and override.ends >= now or redis.call('ZCOUNT', key, now, LAST) > 1
-  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false, from = 0, expiry = 0, left = -1 }
+  return { leases = true, held = held, blocked = math.max(0, ends - now), override = override, use = false }
 end
 
 -- put implements contents.put for a set of leases, and for a string that contains only a block. The
