@@ -72,6 +72,7 @@ func TestPolicyCalls(t *testing.T) {
 		{"FORCE", "take 1 {v}:a @one COST 9 FORCE; take 1 {v}:a @one COST 9 FORCE; take 1 {v}:a @one; block 1 {v}:a 9; take 1 {v}:a @one COST 9 FORCE", "one 2 2", ""},
 		{"FORCE of a policy of two limits", "block 1 {v}:b 9; take 3 {v}:a {v}:b {v}:c @two @one COST 9 FORCE", "two 0 1", ""},
 		{"denied by another limit", "take 2 {v}:a {v}:b 1/s @one; take 2 {v}:a {v}:b 1/s @one; take 2 {v}:a {v}:b 1/s @one COST 1 2; take 2 {v}:b {v}:a @one 1/s EACH", "one 1 0", ""},
+		{"denied by another limit, with one unit left", "take 1 {v}:b @one COST 4; take 1 {v}:a 1/s; take 2 {v}:a {v}:b 1/s @one", "one 1 0", ""},
 		{"denied by several", "take 2 {v}:a {v}:b 1/s @one COST 6; take 2 {v}:a {v}:b @rates @one COST 6; take 2 {v}:a {v}:b @rates @one COST 6 5", "one 0 2; rates 0 2", ""},
 		{"known limits", "take 3 {v}:a {v}:b {v}:c 9/s @one @rates; take 3 {v}:a {v}:b {v}:c 9/s @one @rates; take 2 {v}:b {v}:x @one 9/s; take 2 {v}:b {v}:a @one 9/s; take 2 {v}:b {v}:x @one 9/s; take 2 {v}:b {v}:x @one 9/s; take 2 {v}:y {v}:x 9/s 9/s", "one 5 1; rates 2 0", ""},
 		{"the same policy twice", "take 2 {v}:a {v}:b @one @one COST 5 1; take 2 {v}:a {v}:b @one @one", "one 2 1", ""},
