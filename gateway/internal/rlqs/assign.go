@@ -24,9 +24,7 @@ func (b *bucket) assign(ctx context.Context) (ended int) {
 	switch {
 	case err != nil:
 	case b.shadow || b.trial:
-		for _, p := range list {
-			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
-		}
+		ended = b.allow(list)
 	default:
 		var back int64
 		if back, ended, err = b.divide(ctx, list); back > 0 {
@@ -90,9 +88,8 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 	if b.trial = result.Shadow != nil; b.trial { // deployed since the last call
 		for _, p := range list {
 			p.open = 0
-			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
 		}
-		return 0, 0, nil
+		return 0, b.allow(list), nil
 	}
 	// Reports during the call have changed p.open, and streams have ended.
 	rest, want = 0, 0
@@ -115,10 +112,8 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 	for _, p := range list {
 		switch now := b.server.Now(); {
 		case p.gone.Load():
-		case p.fresh && p.idle >= 2:
-			b.remove(p.share)
+		case b.abandons(p):
 			ended++
-			p.stream.send(p.share, action{kind: abandon, at: now})
 		case p.got > 0:
 			p.open, p.assigned = p.open+p.got, now
 			p.stream.send(p.share, action{kind: tokens, units: p.got, at: now})

@@ -225,7 +225,7 @@ func (b *bucket) process(ctx context.Context) {
 	b.resolve()
 	ended := 0
 	if b.limit == "" {
-		b.allow()
+		ended = b.allow(b.dueNow())
 		b.excess = 0
 	} else {
 		ended = b.assign(ctx)
