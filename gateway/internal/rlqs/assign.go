@@ -62,10 +62,14 @@ func (b *bucket) ask(ctx context.Context) error {
 	if b.known && !b.trial { // a shadow policy may be deployed without it
 		return nil
 	}
-	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, b.request(0)) })
+	whole := client.For(b.key, b.limit, 0) // without the class: see keeps
+	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, whole) })
 	if err == nil {
-		b.trial = result.Shadow != nil
+		b.trial, b.kept, b.unsure = result.Shadow != nil, 0, false
 		b.learn(&result, 0, 0)
+		if b.known = b.class == ""; !b.known && result.ResetAfter == 0 {
+			b.remaining = b.capacity // also if the class default leaves some
+		}
 	}
 	return err
 }
@@ -104,10 +108,12 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 			p.open = 0
 		}
 	}
+	b.keeps(&result)
 	taken := result.Taken
-	back = min(rest, max(0, result.Remaining+taken+rest-result.Limit))
+	back = min(rest, max(0, result.Remaining+taken+rest-b.usable(&result)))
 	pool := rest - back + taken
 	b.learn(&result, taken, want-rest)
+	b.known = !b.unsure || result.Remaining+taken == 0
 	back += pool - b.distribute(list, min(pool, want), want)
 	for _, p := range list {
 		switch now := b.server.Now(); {
@@ -208,8 +214,8 @@ func (b *bucket) distribute(list []*portion, units, want int64) (given int64) {
 // units the Envoys wanted to take.
 func (b *bucket) learn(result *client.Result, taken, missing int64) {
 	before := result.Remaining + taken
-	b.known, b.remaining, b.capacity = true, result.Remaining, result.Limit
-	if away := b.capacity - b.remaining; away > 0 && result.ResetAfter > 0 {
+	b.known, b.remaining, b.capacity = true, result.Remaining, b.usable(result)
+	if away := b.capacity - b.remaining; away > 0 && result.ResetAfter > 0 && b.tells(before) {
 		b.refill = time.Duration(float64(result.ResetAfter) / float64(away) * float64(b.capacity))
 		if half := b.refill / 2; half < b.period {
 			b.period = half
@@ -247,5 +253,5 @@ func (b *bucket) refund(ctx context.Context, units int64) {
 	if result.Allowed { // otherwise, the key is blocked
 		b.server.Metrics.Units("refunded", units)
 	}
-	b.remaining = result.Remaining
+	b.remaining = max(0, result.Remaining-(result.Limit-b.usable(&result))) // a refund has no class
 }
