@@ -24,9 +24,7 @@ func (b *bucket) assign(ctx context.Context) (ended int) {
 	switch {
 	case err != nil:
 	case b.shadow || b.trial:
-		for _, p := range list {
-			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
-		}
+		ended = b.allow(list)
 	default:
 		var back int64
 		if back, ended, err = b.divide(ctx, list); back > 0 {
@@ -64,10 +62,14 @@ func (b *bucket) ask(ctx context.Context) error {
 	if b.known && !b.trial { // a shadow policy may be deployed without it
 		return nil
 	}
-	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, b.request(0)) })
+	whole := client.For(b.key, b.limit, 0) // without the class: see keeps
+	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, whole) })
 	if err == nil {
-		b.trial = result.Shadow != nil
+		b.trial, b.kept, b.unsure = result.Shadow != nil, 0, false
 		b.learn(&result, 0, 0)
+		if b.known = b.class == ""; !b.known && result.ResetAfter == 0 {
+			b.remaining = b.capacity // also if the class default leaves some
+		}
 	}
 	return err
 }
@@ -90,9 +92,8 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 	if b.trial = result.Shadow != nil; b.trial { // deployed since the last call
 		for _, p := range list {
 			p.open = 0
-			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
 		}
-		return 0, 0, nil
+		return 0, b.allow(list), nil
 	}
 	// Reports during the call have changed p.open, and streams have ended.
 	rest, want = 0, 0
@@ -107,18 +108,18 @@ func (b *bucket) divide(ctx context.Context, list []*portion) (back int64, ended
 			p.open = 0
 		}
 	}
+	b.keeps(&result)
 	taken := result.Taken
-	back = min(rest, max(0, result.Remaining+taken+rest-result.Limit))
+	back = min(rest, max(0, result.Remaining+taken+rest-b.usable(&result)))
 	pool := rest - back + taken
 	b.learn(&result, taken, want-rest)
+	b.known = !b.unsure || result.Remaining+taken == 0
 	back += pool - b.distribute(list, min(pool, want), want)
 	for _, p := range list {
 		switch now := b.server.Now(); {
 		case p.gone.Load():
-		case p.fresh && p.idle >= 2:
-			b.remove(p.share)
+		case b.abandons(p):
 			ended++
-			p.stream.send(p.share, action{kind: abandon, at: now})
 		case p.got > 0:
 			p.open, p.assigned = p.open+p.got, now
 			p.stream.send(p.share, action{kind: tokens, units: p.got, at: now})
@@ -213,8 +214,8 @@ func (b *bucket) distribute(list []*portion, units, want int64) (given int64) {
 // units the Envoys wanted to take.
 func (b *bucket) learn(result *client.Result, taken, missing int64) {
 	before := result.Remaining + taken
-	b.known, b.remaining, b.capacity = true, result.Remaining, result.Limit
-	if away := b.capacity - b.remaining; away > 0 && result.ResetAfter > 0 {
+	b.known, b.remaining, b.capacity = true, result.Remaining, b.usable(result)
+	if away := b.capacity - b.remaining; away > 0 && result.ResetAfter > 0 && b.tells(before) {
 		b.refill = time.Duration(float64(result.ResetAfter) / float64(away) * float64(b.capacity))
 		if half := b.refill / 2; half < b.period {
 			b.period = half
@@ -252,5 +253,5 @@ func (b *bucket) refund(ctx context.Context, units int64) {
 	if result.Allowed { // otherwise, the key is blocked
 		b.server.Metrics.Units("refunded", units)
 	}
-	b.remaining = result.Remaining
+	b.remaining = max(0, result.Remaining-(result.Limit-b.usable(&result))) // a refund has no class
 }

@@ -38,8 +38,10 @@ type bucket struct {
 
 	known     bool          // whether the fields below have a reply
 	remaining int64         // units at the server
-	capacity  int64         // burst of the limit
-	refill    time.Duration // in which the limit refills its burst; 0 if unknown
+	capacity  int64         // burst of the limit, without what the class leaves to others
+	kept      float64       // the part of the burst that the class leaves to others
+	unsure    bool          // whether kept was not seen, because the class had no units
+	refill    time.Duration // in which the limit refills its capacity; 0 if unknown
 	period    time.Duration // between two assignments: interval, or less if the limit refills faster
 	next      time.Time     // time of the next tick, if period is below interval
 	ticking   bool          // in Server.ticking
@@ -225,7 +227,7 @@ func (b *bucket) process(ctx context.Context) {
 	b.resolve()
 	ended := 0
 	if b.limit == "" {
-		b.allow()
+		ended = b.allow(b.dueNow())
 		b.excess = 0
 	} else {
 		ended = b.assign(ctx)

@@ -34,14 +34,27 @@ func (b *bucket) resolve() {
 	}
 }
 
-// allow lets all requests of the Envoys that are due pass. It is called with b.mu.
-func (b *bucket) allow() {
-	now := b.server.Now()
-	b.ticked = false
-	for _, sh := range b.shares {
-		if sh.due {
-			sh.due = false
-			sh.stream.send(sh, action{kind: allowAll, at: now})
+// allow lets all requests of the Envoys in list pass, and returns how many shares have ended. It is called
+// with b.mu.
+func (b *bucket) allow(list []*portion) (ended int) {
+	for _, p := range list {
+		switch {
+		case p.gone.Load():
+		case b.abandons(p):
+			ended++
+		default:
+			p.stream.send(p.share, action{kind: allowAll, at: b.server.Now()})
 		}
 	}
+	return ended
+}
+
+// abandons ends the share of an Envoy whose last two reports had no requests, and reports whether it did.
+func (b *bucket) abandons(p *portion) bool {
+	if !p.fresh || p.idle < 2 {
+		return false
+	}
+	b.remove(p.share)
+	p.stream.send(p.share, action{kind: abandon, at: b.server.Now()})
+	return true
 }
