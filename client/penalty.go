@@ -48,7 +48,7 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	}
 	// A block that denies its only key says the same as RetryAfter and ResetAfter.
 	perhapsBlocked := len(req.Keys) > 1 || res.RetryAfter == res.ResetAfter
-	p, mine := c.penalties.begin(key, perhapsBlocked)
+	p, mine := c.penalties.begin(key, perhapsBlocked, res.RetryAfter)
 	switch {
 	case p == nil:
 		return res, nil
@@ -101,8 +101,9 @@ type penalized struct {
 }
 
 // begin returns the call in progress that blocks key, or one that the caller has to make. It returns nil
-// if perhapsBlocked, and the block that a call has returned must still be in effect.
-func (p *penalties) begin(key string, perhapsBlocked bool) (of *penalized, mine bool) {
+// if perhapsBlocked, and a block that a call has returned may have denied key for wait. A shorter wait is
+// not that of the block, so the block was lifted elsewhere, or the key was denied before it.
+func (p *penalties) begin(key string, perhapsBlocked bool, wait time.Duration) (of *penalized, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -118,7 +119,7 @@ func (p *penalties) begin(key string, perhapsBlocked bool) (of *penalized, mine 
 		switch inProgress, inEffect := blocked(of); {
 		case inProgress:
 			return of, false
-		case inEffect && perhapsBlocked:
+		case inEffect && perhapsBlocked && !now.Add(wait+time.Millisecond).Before(of.until): // length was rounded up to a millisecond
 			return nil, false
 		}
 	}

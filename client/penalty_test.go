@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -106,6 +107,43 @@ func TestPenaltyAfterUnblock(t *testing.T) {
 			t.Errorf("blocked for %v by a cost above the capacity, want no block", got)
 		}
 	})
+}
+
+// A block that was lifted elsewhere does not keep the next offence from a penalty, whatever the limit. The wait of
+// some limits looks like that of a block: their RetryAfter is their ResetAfter.
+func TestPenaltyAfterUnblockElsewhere(t *testing.T) {
+	block := client.Block{For: time.Hour, Max: 5 * time.Hour, Forget: 10 * time.Hour}
+	lift := map[string]func(*client.Client, context.Context, ...string) (int64, error){"unblock": (*client.Client).Unblock, "reset": (*client.Client).Reset}
+	for how, lifted := range lift {
+		for _, limit := range []client.Limit{"1/s", "fixed_window 1/s", "5/s", "fixed_window 5/s", "1/30m", "sliding_log 1/s"} {
+			for _, keys := range [][]string{{"ip"}, {"ip", "user"}} {
+				t.Run(fmt.Sprint(how, " ", limit, " ", len(keys)), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+						other := v.client(t, client.WithPrefix("rl:"))
+						req := client.Request{Keys: keys, Limits: []client.Limit{limit, "1000/s"}[:len(keys)]}
+						offend := func() {
+							t.Helper()
+							for must[client.Result](t)(c.Take(t.Context(), req)).Allowed {
+							}
+							time.Sleep(time.Millisecond)
+							knock(t, c, block, req, false, time.Hour)
+							for range 10 { // a remembered block costs no call
+								time.Sleep(time.Minute)
+								must[client.Result](t)(c.Penalize(t.Context(), block, req, must[client.Result](t)(c.Take(t.Context(), req))))
+							}
+						}
+						offend()
+						must[int64](t)(lifted(other, t.Context(), "ip"))
+						time.Sleep(1500 * time.Millisecond)
+						offend()
+						if got := v.seen("block"); got != 2 {
+							t.Errorf("%d blocks, want 2", got)
+						}
+					})
+				})
+			}
+		}
+	}
 }
 
 // Only the key that has denied is blocked.
