@@ -125,8 +125,9 @@ func TestPenaltyAfterUnblockElsewhere(t *testing.T) {
 							t.Helper()
 							for must[client.Result](t)(c.Take(t.Context(), req)).Allowed {
 							}
-							time.Sleep(time.Millisecond)
+							time.Sleep(1300 * time.Microsecond) // a block ends at a whole millisecond
 							knock(t, c, block, req, false, time.Hour)
+							time.Sleep(700 * time.Microsecond)
 							for range 10 { // a remembered block costs no call
 								time.Sleep(time.Minute)
 								must[client.Result](t)(c.Penalize(t.Context(), block, req, must[client.Result](t)(c.Take(t.Context(), req))))

@@ -13,9 +13,9 @@
 //	ratelimit:{holds:7}:R:end    string: the decision, "commit 30" or "sweep", and " done" if it was carried out
 //	ratelimit:{holds:7}:ends     sorted set: each R whose decision was not carried out; the score is its end
 //	KEY:hold:R:1:take            the reply to the take of the first part (ONCE)
-//	KEY:hold:R:1:settle          the reply to its correction (ONCE)
+//	KEY:hold:R:1:take:settle:1   the reply to its correction (ONCE); one for each limit if one is a shadow policy
 //
-// A part is what one call charges. Its last two keys are in the slot of its limited keys. All
+// A part is what one call charges. The keys with its replies are in the slot of its limited keys. All
 // commands have one key, so nothing needs a transaction, a script, or rights that an application
 // lacks. The order of the commands makes every crash harmless.
 //

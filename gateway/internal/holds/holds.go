@@ -221,9 +221,12 @@ func (h *Holds) Report(ctx context.Context, parts []Part, actual int64, id strin
 
 // report is Report, where a call with an id may be repeated for ttl.
 func (h *Holds) report(ctx context.Context, parts []Part, actual int64, id string, ttl time.Duration) error {
-	r := &record{Parts: parts}
+	r := &record{}
+	for _, part := range parts {
+		r.Parts = append(r.Parts, part.split()...)
+	}
 	var failed error
-	for i, part := range parts {
+	for i, part := range r.Parts {
 		request := client.Request{Keys: part.Keys, Limits: part.Limits, Costs: []int64{actual}, Force: true}
 		if id != "" {
 			base, err := r.name(hashed(id), i)
@@ -233,8 +236,8 @@ func (h *Holds) report(ctx context.Context, parts []Part, actual int64, id strin
 			request.OnceKey, request.OnceTTL = base+":late", ttl
 		}
 		res, err := h.Limiter.Take(ctx, request)
-		if err == nil && !res.Allowed {
-			err = fmt.Errorf("%q is blocked for %v, and nothing was charged to it; send what was used again after that", part.Keys, res.RetryAfter)
+		if wait, is := blockedFor(res, part); err == nil && is {
+			err = fmt.Errorf("%q is blocked for %v, and nothing was charged to it; send what was used again after that", part.Keys, wait)
 		}
 		failed = cmp.Or(failed, err)
 	}

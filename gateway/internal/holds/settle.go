@@ -108,12 +108,12 @@ func (h *Holds) settle(ctx context.Context, id string, r *record, d decision) (s
 		if err != nil {
 			return s, err
 		}
-		charged, blocked, err := h.correct(ctx, r, take, d.actual)
+		charged, blocked, settles, err := h.correct(ctx, r, take, d.actual)
 		if err != nil {
 			return s, err
 		}
 		s.charged, s.blocked = s.charged || charged, max(s.blocked, blocked)
-		replyKeys = append(replyKeys, take.OnceKey, settleKey(take))
+		replyKeys = append(append(replyKeys, take.OnceKey), settles...)
 	}
 	if s.blocked > 0 {
 		// Without its keys, nobody could carry the decision out, so each attempt makes them last.
@@ -129,40 +129,90 @@ func (h *Holds) settle(ctx context.Context, id string, r *record, d decision) (s
 	return s, nil // without Finish, a sweep repeats all of this
 }
 
-func settleKey(take client.Request) string { return take.OnceKey + ":settle" }
-
 // correct makes up the difference between what a take charged and actual. If it charged nothing, there
 // is nothing to correct. correct reports whether it charged anything, and if a key is blocked, how long
-// it will be.
-func (h *Holds) correct(ctx context.Context, r *record, take client.Request, actual int64) (charged bool, blocked time.Duration, err error) {
+// it will be. It also returns the request keys of the corrections.
+func (h *Holds) correct(ctx context.Context, r *record, take client.Request, actual int64) (charged bool, blocked time.Duration, settles []string, err error) {
 	res, err := h.Limiter.Take(ctx, r.mark(take))
 	if err != nil || res.Taken == 2 {
-		return false, 0, err
+		return false, 0, nil, err
 	}
 	units, err := res.Charged(take)
 	if err != nil {
-		return false, 0, err
+		return false, 0, nil, err
 	}
-	back, more := make([]int64, len(units)), make([]int64, len(units))
-	for k, n := range units {
-		if n > 0 { // otherwise, a shadow policy would have denied the key
-			charged, back[k], more[k] = true, max(n-actual, 0), max(actual-n, 0)
+	whole := Part{Keys: take.Keys, Limits: take.Limits}
+	pieces := []Part{whole}
+	if res.Shadow != nil {
+		pieces = whole.split()
+	}
+	for i, piece := range pieces {
+		back, more := make([]int64, len(piece.Keys)), make([]int64, len(piece.Keys))
+		for k, n := range units[:len(piece.Keys)] {
+			if n > 0 { // otherwise, a shadow policy would have denied the key
+				charged, back[k], more[k] = true, max(n-actual, 0), max(actual-n, 0)
+			}
+		}
+		units = units[len(piece.Keys):]
+		fix := client.Request{Keys: piece.Keys, Limits: piece.Limits, Costs: back, OnceKey: fmt.Sprintf("%s:settle:%d", take.OnceKey, i+1), OnceTTL: take.OnceTTL}
+		settles = append(settles, fix.OnceKey)
+		switch {
+		case slices.Max(back) > 0:
+			res, err = h.Limiter.Refund(ctx, fix)
+		case slices.Max(more) > 0:
+			fix.Costs, fix.Force = more, true
+			res, err = h.Limiter.Take(ctx, fix)
+		default:
+			continue
+		}
+		if err != nil {
+			return charged, blocked, settles, err
+		}
+		if wait, is := blockedFor(res, piece); is {
+			blocked = max(blocked, wait, time.Second)
 		}
 	}
-	fix := client.Request{Keys: take.Keys, Limits: take.Limits, Costs: back, OnceKey: settleKey(take), OnceTTL: take.OnceTTL}
+	return charged, blocked, settles, nil
+}
+
+// blockedFor reports whether a refund or a forced take of p has changed nothing because a key is blocked, and for
+// how long it still is. A shadow policy never denies, but a block keeps its keys as they are, too. Of several
+// limits, it cannot say this: the reply is that of the others.
+func blockedFor(res client.Result, p Part) (time.Duration, bool) {
 	switch {
-	case slices.Max(back) > 0:
-		res, err = h.Limiter.Refund(ctx, fix)
-	case slices.Max(more) > 0:
-		fix.Costs, fix.Force = more, true
-		res, err = h.Limiter.Take(ctx, fix)
-	default:
-		return charged, 0, nil
+	case !res.Allowed:
+		return res.RetryAfter, true
+	case res.Shadow != nil && !res.Shadow.Allowed && len(p.Limits) == 1:
+		return res.Shadow.RetryAfter, true
 	}
-	if err == nil && !res.Allowed {
-		blocked = max(res.RetryAfter, time.Second)
+	return 0, false
+}
+
+// split returns a part for each limit, if a policy is among them. A call with enforced limits and a shadow policy
+// may charge the one and, because of a block, not the other. Its request key then repeats this reply, so nobody
+// could make up for it after the block. If it is not known which keys belong to which limit, because one of several
+// policies has several keys, split returns the part as it is.
+func (p Part) split() []Part {
+	policies, last := 0, 0
+	for i, limit := range p.Limits {
+		if strings.HasPrefix(string(limit), "@") {
+			policies, last = policies+1, i
+		}
 	}
-	return charged, blocked, err
+	several := len(p.Keys) - len(p.Limits) // beyond one for each limit; a policy has them
+	if policies == 0 || several < 0 || several > 0 && policies > 1 {
+		return []Part{p}
+	}
+	pieces, keys := make([]Part, len(p.Limits)), p.Keys
+	for i, limit := range p.Limits {
+		n := 1
+		if i == last {
+			n += several
+		}
+		pieces[i] = Part{Keys: keys[:n], Limits: []client.Limit{limit}}
+		keys = keys[n:]
+	}
+	return pieces
 }
 
 // hashed returns a short text for an id, which may be any.

@@ -48,6 +48,8 @@ func newTestbed(t *testing.T, options ...embedded.Option) *testbed {
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
 		functions.Policy{Name: "trial", Limits: []functions.PolicyLimit{{Limit: "10/h"}}, Shadow: true},
 		functions.Policy{Name: "whole", Limits: []functions.PolicyLimit{{Limit: "fixed_window 100/d"}}},
+		functions.Policy{Name: "hidden", Limits: []functions.PolicyLimit{{Limit: "fixed_window 100/30d"}}, Shadow: true},
+		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "user", Limit: "fixed_window 100/30d"}, {Key: "tenant", Limit: "fixed_window 100/30d"}}, Shadow: true},
 		functions.Policy{Name: "both", Limits: []functions.PolicyLimit{{Key: "user", Limit: "100/h"}, {Key: "tenant", Limit: "1000/h"}}},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Key: "user", Limit: "100/h"}, {Key: "tenant", Limit: "1000/h"}}, Borrow: true},
 	)))
