@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,7 @@ func Check(o Options, out io.Writer) error {
 	if o.Admin != "" {
 		wrong = append(wrong, address("--admin", o.Admin))
 	}
+	wrong = append(wrong, distinct("--grpc", o.GRPC, "--http", o.HTTP), distinct("--grpc", o.GRPC, "--admin", o.Admin), distinct("--http", o.HTTP, "--admin", o.Admin))
 	var lines []error
 	for _, err := range wrong {
 		lines = append(lines, problems(err)...)
@@ -86,10 +88,22 @@ func address(flag, addr string) error {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok && path != "" {
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
 		return fmt.Errorf("%s %q names no port; write an address such as 127.0.0.1:8080, or unix:/path", flag, addr)
 	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > 65535) { // a name may be a service, such as http
+		return fmt.Errorf("%s %q has the port %d; write one from 0 to 65535, such as 8080", flag, addr, n)
+	}
 	return nil
+}
+
+// distinct returns an error if two flags have the same address. The port 0 is another one each time.
+func distinct(a, addr, b, other string) error {
+	if _, port, err := net.SplitHostPort(addr); addr != other || err == nil && port == "0" {
+		return nil
+	}
+	return fmt.Errorf("%s and %s are both %s; give each its own address", a, b, addr)
 }
 
 // onServers returns attributes for the log: the build and the policies that the servers run. It warns

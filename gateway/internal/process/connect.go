@@ -26,6 +26,12 @@ const denialMemory = 100 * time.Millisecond
 // longestTimeout is the maximum of --timeout.
 const longestTimeout = time.Minute
 
+// mostConnections is the maximum of --max-connections.
+const mostConnections = 1_000_000
+
+// mostBatch is the maximum number of units of a batch: that of package client.
+const mostBatch = 1 << 53
+
 // connect opens the client. It sends nothing, so the gateway can start without Redis.
 func (g *Gateway) connect() error {
 	o := g.options
@@ -36,6 +42,8 @@ func (g *Gateway) connect() error {
 		return fmt.Errorf("--timeout %v is above %v, the most; a proxy does not wait that long", o.Timeout, longestTimeout)
 	case o.Connections < 1:
 		return fmt.Errorf("--max-connections %d is not above 0; give one such as 1024", o.Connections)
+	case o.Connections > mostConnections: // the product with streamsPerConnection must not overflow
+		return fmt.Errorf("--max-connections %d is above %d, the most; give one such as 1024", o.Connections, mostConnections)
 	}
 	build, err := o.build()
 	if err != nil {
@@ -141,6 +149,9 @@ func batches(text string) (int64, time.Duration, error) {
 	ttl, ttlErr := time.ParseDuration(second)
 	if err != nil || ttlErr != nil || n < 2 || ttl < time.Millisecond {
 		return 0, 0, fmt.Errorf("--batches %q is not of the form n,ttl; write 2 units or more and a time of 1ms or more, as in 100,100ms", text)
+	}
+	if n > mostBatch {
+		return 0, 0, fmt.Errorf("--batches %q takes more than %d units at once, the most; write fewer, as in 100,100ms", text, int64(mostBatch))
 	}
 	return n, ttl, nil
 }

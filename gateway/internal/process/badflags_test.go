@@ -1,0 +1,36 @@
+package process_test
+
+import (
+	"io"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+)
+
+// TestBadFlags checks the whole text of errors that need no server.
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		change func(*process.Options)
+		want   string
+	}{
+		{func(o *process.Options) { o.Batches = "9223372036854775807,1s" }, `--batches "9223372036854775807,1s" takes more than 9007199254740992 units at once, the most; write fewer, as in 100,100ms`},
+		{func(o *process.Options) { o.Batches = "9223372036854775808,1s" }, `--batches "9223372036854775808,1s" is not of the form n,ttl; write 2 units or more and a time of 1ms or more, as in 100,100ms`},
+		{func(o *process.Options) { o.Batches = "100,1s,3" }, `--batches "100,1s,3" is not of the form n,ttl; write 2 units or more and a time of 1ms or more, as in 100,100ms`},
+		{func(o *process.Options) { o.Connections = math.MaxInt }, "--max-connections 9223372036854775807 is above 1000000, the most; give one such as 1024"},
+		{func(o *process.Options) { o.HTTP = "127.0.0.1:99999" }, `--http "127.0.0.1:99999" has the port 99999; write one from 0 to 65535, such as 8080`},
+		{func(o *process.Options) { o.GRPC = ":-1" }, `--grpc ":-1" has the port -1; write one from 0 to 65535, such as 8080`},
+		{func(o *process.Options) { o.HTTP = o.GRPC }, "--grpc and --http are both 127.0.0.1:8081; give each its own address"},
+		{func(o *process.Options) { o.HTTP = "unix:/a"; o.Admin = o.HTTP }, "--http and --admin are both unix:/a; give each its own address"},
+		{func(o *process.Options) { o.EnvoyConfig = t.TempDir(); o.XDS.Server = "h:1" }, "--envoy-config and --xds are two sources of the same rules; give one of them"},
+		{func(o *process.Options) { o.Admin = "127.0.0.1:8082"; o.AdminTokenFile = "/dev/null" }, "--admin-token-file /dev/null: the token has 0 characters, which can be guessed; give at least 16"},
+	} {
+		o := process.Options{Redis: "redis://h", GRPC: "127.0.0.1:8081", HTTP: "127.0.0.1:8080", Timeout: time.Second, Connections: 1024, IPv6Prefix: 64}
+		tt.change(&o)
+		if err := process.Check(o, io.Discard); err == nil || err.Error() != tt.want {
+			t.Errorf("%v\nwant %s", err, tt.want)
+		}
+	}
+}
