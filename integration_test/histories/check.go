@@ -244,7 +244,7 @@ func add(byText map[string][]world, w world) bool {
 
 // closed returns the worlds that can follow by executing any of the pending calls before an
 // operation from the stamp `from` to the stamp `to`, which ends at a position of the clock, if needs
-// returns true for them or they cannot run later.
+// returns true for one of them or they cannot run later.
 func (c *checker) closed(before *worlds, from, to int64, until int, needs func(model.Call) bool) []world {
 	if len(c.pending) == 0 {
 		return before.all
@@ -255,6 +255,8 @@ func (c *checker) closed(before *worlds, from, to int64, until int, needs func(m
 			queue = append(queue, w)
 		}
 	}
+	// A call that need not run before the operation may have run before one that had to.
+	needed := slices.ContainsFunc(c.pending, func(op *Op) bool { return op.From < to && op.To >= from && needs(op.Call) })
 	for ; len(queue) > 0 && !c.tooLong(); queue = queue[1:] {
 		w := queue[0]
 		for i, op := range c.pending {
@@ -263,7 +265,7 @@ func (c *checker) closed(before *worlds, from, to int64, until int, needs func(m
 			}
 			// The attempts of a call are alike, so they are executed in their order.
 			waits := i > 0 && c.pending[i-1].From == op.From && w.done&(1<<(i-1)) == 0
-			if w.done&(1<<i) != 0 || op.To < before.latest || waits || op.To >= from && !needs(op.Call) {
+			if w.done&(1<<i) != 0 || op.To < before.latest || waits || op.To >= from && !needed {
 				continue
 			}
 			for _, then := range c.executed(w, op, min(until, op.UntilClock)) {
@@ -298,7 +300,7 @@ func (c *checker) event(w world, e *Event) []world {
 		w.model, w.saved, w.past = model.New(c.Clock[0]), nil, nil
 	case Saved: // with the keys that have expired, or without those that the server has deleted
 		var next []world
-		for _, m := range without(w.model, c.lapsed(w.model, w.clock, c.last(e))) {
+		for _, m := range without(w.model, c.lapsed(w.model, w.clock, max(w.clock, c.last(e)))) {
 			w.model, w.saved = m, m
 			next = append(next, w)
 		}

@@ -86,6 +86,23 @@ func TestCheck(t *testing.T) {
 			d.event(Deployed)
 			d.take(second)
 		}, "possible"},
+		{"a call that ran before one that the deployment had to follow", func(d *draft) {
+			d.lost()
+			d.once("1 3 1 0 667")
+			b := d.h.Ops[1]
+			b.Call.Limits[0].Name, b.Fate, b.To = "one", Unknown, open
+			d.event(Deployed)
+			d.h.Events[0].Version = 1
+			d.once("1 3 1 0 667")
+			d.h.Ops[2].Call.Limits[0].Name = "one"
+		}, "possible"},
+		{"a snapshot while the clock moves", func(d *draft) {
+			d.take(first)
+			d.move(10_000_000)
+			d.take(first)
+			d.event(Saved)
+			d.h.Events[0].clock.Store(0)
+		}, "possible"},
 		{"a lost reply after which the server was asked", func(d *draft) {
 			d.lost()
 			d.h.Ops[0].To = d.stamp()
