@@ -34,7 +34,7 @@ func startFleet(t *testing.T) (f fleet) {
 	slices.Sort(f.addrs)
 	f.ring = redis.NewRing(&redis.RingOptions{Addrs: shards})
 	t.Cleanup(func() { _ = f.ring.Close() })
-	redistest.Must[loader.Report](t)(f.loader(t, nil, nil).Deploy(t.Context(), build(t, "1/m"), loader.Options{}))
+	redistest.Must[loader.Report](t)(f.loader(t, nil, nil).Deploy(t.Context(), build(t, "10/m"), loader.Options{}))
 	return f
 }
 
@@ -107,7 +107,7 @@ func (r *record) from(op protocol.Op) *record {
 // and writes the first server before the others.
 func TestDeploy(t *testing.T) {
 	f, r := startFleet(t), &record{}
-	redistest.Must[loader.Report](t)(f.loader(t, r.add, nil).Deploy(t.Context(), build(t, "2/m"), loader.Options{}))
+	redistest.Must[loader.Report](t)(f.loader(t, r.add, nil).Deploy(t.Context(), build(t, "20/m"), loader.Options{}))
 	r = r.from(protocol.Lease) // the picture has no arrows for the inspection
 	r.compare(t, f, deploySteps(), deployer)
 	for _, step := range [][2]protocol.Op{{protocol.Lease, protocol.Lease}, {protocol.Write, protocol.Wrote}} {
@@ -137,17 +137,17 @@ func TestDeployDies(t *testing.T) {
 		}
 	})
 	go func() {
-		_, err := l.Deploy(t.Context(), build(t, "2/m"), loader.Options{})
+		_, err := l.Deploy(t.Context(), build(t, "20/m"), loader.Options{})
 		ended <- err
 	}()
 	<-second
 	<-stopped
 	w := f.loader(t, alive.add, nil)
-	if err := w.Repair(t.Context(), build(t, "1/m")); !errors.Is(err, loader.ErrLeased) {
+	if err := w.Repair(t.Context(), build(t, "10/m")); !errors.Is(err, loader.ErrLeased) {
 		t.Errorf("while the leases are held: %v", err)
 	}
 	f.expire(t)
-	if err := w.Repair(t.Context(), build(t, "1/m")); err != nil {
+	if err := w.Repair(t.Context(), build(t, "10/m")); err != nil {
 		t.Error(err)
 	}
 	alive.compare(t, f, deathSteps(), watch)
@@ -155,7 +155,7 @@ func TestDeployDies(t *testing.T) {
 	if err := <-ended; !errors.Is(err, loader.ErrOvertaken) {
 		t.Errorf("the late write: %v", err)
 	}
-	if status := redistest.Must[loader.Report](t)(w.Status(t.Context(), build(t, "2/m"))); !status.InStep() {
+	if status := redistest.Must[loader.Report](t)(w.Status(t.Context(), build(t, "20/m"))); !status.InStep() {
 		t.Errorf("the servers run %+v", status.Nodes)
 	}
 	// A program that died would not do what this one does after its last write.
