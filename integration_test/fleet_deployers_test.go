@@ -88,7 +88,7 @@ func deployAs(rdb redis.UniversalClient, namespace string, build functions.Build
 		}
 	}})
 	if err == nil {
-		_, err = l.Deploy(context.Background(), build, loader.Options{})
+		_, err = l.Deploy(context.Background(), build, loader.Options{DenyKeysInUse: true})
 	}
 	return errors.Join(err, rdb.Close())
 }
