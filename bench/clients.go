@@ -79,9 +79,8 @@ func openOurs(options ...client.Option) func(string, workload) (asker, error) {
 
 // openAlone is openOurs with a client whose calls never share round trips.
 func openAlone(url string, w workload) (asker, error) {
-	above := sharing.Above
-	defer func() { sharing.Above = above }()
-	sharing.Above = math.MaxInt64
+	defer sharing.Above.Store(0)
+	sharing.Above.Store(math.MaxInt64)
 	return openOurs()(url, w)
 }
 

@@ -62,7 +62,7 @@ func WithPrefix(prefix string) Option {
 func configure(caller string, opened bool, opts []Option) (*config, error) {
 	c := &config{
 		given: map[string]any{}, timeout: defaultTimeout, now: time.Now, opened: opened,
-		fallback: ReturnError, tables: tableSizes{keys: mostKeys, limits: mostParsed}, shareAbove: cmp.Or(sharing.Above, shareAbove), log: &fallbackLog{},
+		fallback: ReturnError, tables: tableSizes{keys: mostKeys, limits: mostParsed}, shareAbove: cmp.Or(sharing.Above.Load(), shareAbove), log: &fallbackLog{},
 	}
 	for _, opt := range opts {
 		err := errors.New("an option is nil; leave it out")

@@ -52,9 +52,8 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 	const workers = 10
 	for w := range workers {
 		opts := []client.Option{client.WithTimeout(timeout)}
-		above := sharing.Above
 		if w%2 == 1 {
-			sharing.Above = math.MaxInt64
+			sharing.Above.Store(math.MaxInt64)
 		}
 		c := must[*client.Client](t)(client.New(newClient(t, b, func(o *redis.UniversalOptions) {
 			o.ReadTimeout, o.DialTimeout, o.ContextTimeoutEnabled = time.Minute, time.Minute, true
@@ -62,7 +61,7 @@ func startTraffic(t *testing.T, b *backend.Backend, capacity int64, timeout time
 			// shortly after Close.
 			o.PoolSize = 1000
 		}), opts...))
-		sharing.Above = above
+		sharing.Above.Store(0)
 		group.Go(func() {
 			tick := time.NewTicker(workers * time.Second / perSecond)
 			defer tick.Stop()
