@@ -24,7 +24,7 @@ func (g *Gateway) do(step string, f func()) {
 	f()
 }
 
-// shutdown ends the gateway, except for the clients of Redis. The context of background is done.
+// shutdown ends everything but the clients of Redis. The goroutines in background have been told to end.
 func (g *Gateway) shutdown(background *sync.WaitGroup) {
 	g.do(stepUnready, g.setEnding)
 	g.do(stepStreams, g.cut)
