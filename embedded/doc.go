@@ -33,10 +33,10 @@
 //
 // # Limits
 //
-// No function can crash the process. A function ends with an error if it runs for more than five
+// No function can crash the process. A function ends with an error if it runs for more than thirty
 // seconds, makes the heap of the process grow by more than a GiB, or makes a string of more than 64
 // MiB. The function may first complete the current command or string operation. A library's code
-// may run for five seconds when it is loaded, ten times as long as on Redis. It may have at most 3
+// may run for thirty seconds when it is loaded; on Redis, for half a second. It may have at most 3
 // MiB, 1048576 tokens, and 8192 functions. Parsing it takes at most a few seconds and a few hundred
 // MiB of memory. The first server sets lua.MaxArrayIndex of gopher-lua to 4194304, for the whole
 // process: larger indexes of a table are hashed.

@@ -116,7 +116,7 @@ redis.register_function('ratelimit_test', function(keys, args)
   local most, second, long = 0, 0, 0
   for i = 1, 12500 do
     remembered('text ' .. i)
-    if i % 100 <= 1 then most = math.max(most, size(memory.known)) end
+    if i % 2500 <= 1 then most = math.max(most, size(memory.known)) end
     if i == 10000 then second = size(memory.known) end
   end
   local before = read

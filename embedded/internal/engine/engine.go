@@ -80,11 +80,12 @@ var flagNames = []string{noWrites, "allow-oom", "allow-stale", "no-cluster", "al
 // New returns an engine without libraries.
 func New(command Command) *Engine {
 	e := &Engine{
-		lua:       newThreads(),
-		command:   command,
-		CallLimit: 5 * time.Second,
-		LoadLimit: 5 * time.Second, // ten times Redis's limit, because gopher-lua is slower
-
+		lua:     newThreads(),
+		command: command,
+		// A machine that runs many tests at once may be twenty times slower than an idle one, and
+		// gopher-lua is slower than Redis, which reports BUSY after 5 s, and allows a load 0.5 s.
+		CallLimit:   30 * time.Second,
+		LoadLimit:   30 * time.Second,
 		MemoryLimit: 1 << 30,
 
 		libraries: map[string]*Library{},

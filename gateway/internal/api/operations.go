@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 // operation is what a POST request to a path does. If get is true, GET does the same. If admin is
@@ -41,48 +41,48 @@ var operations = map[string]operation{
 	"take":    take(),
 	"peek":    decision((*client.Client).Peek, peekRequest.request),
 	"refund":  decision((*client.Client).Refund, refundRequest.request),
-	"acquire": lease[acquireRequest]((*client.Lease).Acquire, reply.OfLease),
-	"renew":   lease[leaseRequest]((*client.Lease).Renew, reply.OfLease),
+	"acquire": lease[acquireRequest]((*client.Lease).Acquire, replyjson.OfLease),
+	"renew":   lease[leaseRequest]((*client.Lease).Renew, replyjson.OfLease),
 	"release": lease[leaseRequest](func(lease *client.Lease, ctx context.Context) (client.Result, error) {
 		held, err := lease.Release(ctx)
 		return client.Result{Allowed: held}, err
-	}, func(_, id string, res client.Result) reply.Released {
-		return reply.Released{Released: res.Allowed, LeaseID: id}
+	}, func(_, id string, res client.Result) replyjson.Released {
+		return replyjson.Released{Released: res.Allowed, LeaseID: id}
 	}),
-	"block": admin(plain(func(ctx context.Context, limiter *client.Client, q blockRequest) (reply.Blocked, error) {
+	"block": admin(plain(func(ctx context.Context, limiter *client.Client, q blockRequest) (replyjson.Blocked, error) {
 		d, err := milliseconds("ms", q.MS)
 		if err != nil {
-			return reply.Blocked{}, err
+			return replyjson.Blocked{}, err
 		}
 		if q.Extend {
 			err = limiter.Block(ctx, client.Block{For: d, Extend: true}, q.Keys...)
 		} else {
 			err = limiter.Block(ctx, client.Block{For: d}, q.Keys...)
 		}
-		return reply.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
+		return replyjson.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
 	})),
-	"unblock": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Unblocked, error) {
+	"unblock": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (replyjson.Unblocked, error) {
 		n, err := limiter.Unblock(ctx, q.Keys...)
-		return reply.Unblocked{Unblocked: n, Keys: len(q.Keys)}, err
+		return replyjson.Unblocked{Unblocked: n, Keys: len(q.Keys)}, err
 	})),
-	"override": admin(plain(func(ctx context.Context, limiter *client.Client, q overrideRequest) (reply.Overridden, error) {
+	"override": admin(plain(func(ctx context.Context, limiter *client.Client, q overrideRequest) (replyjson.Overridden, error) {
 		d, err := milliseconds("ms", q.MS)
 		if err != nil {
-			return reply.Overridden{}, err
+			return replyjson.Overridden{}, err
 		}
-		return reply.Overridden{Overridden: len(q.Keys), Limit: string(q.Limit), ForMS: int64(q.MS)}, limiter.Override(ctx, q.Limit, d, q.Keys...)
+		return replyjson.Overridden{Overridden: len(q.Keys), Limit: string(q.Limit), ForMS: int64(q.MS)}, limiter.Override(ctx, q.Limit, d, q.Keys...)
 	})),
-	"override_end": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.OverrideEnded, error) {
+	"override_end": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (replyjson.OverrideEnded, error) {
 		n, err := limiter.EndOverride(ctx, q.Keys...)
-		return reply.OverrideEnded{Ended: n, Keys: len(q.Keys)}, err
+		return replyjson.OverrideEnded{Ended: n, Keys: len(q.Keys)}, err
 	})),
-	"reset": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (reply.Reset, error) {
+	"reset": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (replyjson.Reset, error) {
 		n, err := limiter.Reset(ctx, q.Keys...)
-		return reply.Reset{Reset: n, Keys: len(q.Keys)}, err
+		return replyjson.Reset{Reset: n, Keys: len(q.Keys)}, err
 	})),
-	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (reply.Usage, error) {
+	"usage": plain(func(ctx context.Context, limiter *client.Client, q usageRequest) (replyjson.Usage, error) {
 		usage, err := limiter.Usage(ctx, q.Key)
-		return reply.OfUsage(usage), err
+		return replyjson.OfUsage(usage), err
 	}),
 	"info":    info(),
 	"reserve": reserve(),
@@ -121,7 +121,7 @@ func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q)
 }
 
 type takeReply struct {
-	reply.Decision
+	replyjson.Decision
 	Warning int `json:"warning,omitempty"` // percentage of the limit that is used, if the policy warns from it on
 }
 
@@ -138,13 +138,13 @@ func take() operation {
 			return got, err
 		}
 		res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
-		got.reply, got.decision = takeReply{reply.Of(req, res), limiter.Warning(ctx, req, res)}, decided(res)
+		got.reply, got.decision = takeReply{replyjson.Of(req, res), limiter.Warning(ctx, req, res)}, decided(res)
 		return got, nil
 	})
 }
 
 func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
-	return typed[Q, reply.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
+	return typed[Q, replyjson.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
 		req, err := request(q)
 		if err != nil {
 			return answer{}, err
@@ -154,7 +154,7 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 		if err != nil {
 			return got, err
 		}
-		got.reply, got.decision = reply.Of(req, res), decided(res)
+		got.reply, got.decision = replyjson.Of(req, res), decided(res)
 		return got, nil
 	})
 }
@@ -189,9 +189,9 @@ func admin(op operation) operation {
 
 // info returns the operation info. Its request may be empty.
 func info() operation {
-	op := plain(func(ctx context.Context, limiter *client.Client, _ struct{}) (reply.Info, error) {
+	op := plain(func(ctx context.Context, limiter *client.Client, _ struct{}) (replyjson.Info, error) {
 		info, err := limiter.Info(ctx)
-		return reply.Info{
+		return replyjson.Info{
 			Version: info.Version, Contract: info.Contract, BuildID: info.BuildID, Policies: append([]string{}, info.Policies...), ShadowDenied: info.ShadowDenied,
 		}, err
 	})

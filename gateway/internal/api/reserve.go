@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 type reserveRequest struct {
@@ -23,7 +23,7 @@ type reserveRequest struct {
 }
 
 type reserveReply struct {
-	reply.Decision
+	replyjson.Decision
 	ReservationID string `json:"reservation_id,omitempty"` // absent if denied
 }
 
@@ -57,7 +57,7 @@ func reserve() operation {
 		}
 		res := made.Results[0]
 		res.Each = nil
-		got.reply, got.decision = reserveReply{reply.Of(client.Request{Keys: q.Keys}, res), made.ID}, decided(res)
+		got.reply, got.decision = reserveReply{replyjson.Of(client.Request{Keys: q.Keys}, res), made.ID}, decided(res)
 		if !res.Allowed {
 			got.status = http.StatusTooManyRequests
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 func (a *app) blockCommand() *cobra.Command {
@@ -41,7 +41,7 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 				return err
 			}
 			if a.json {
-				return a.printJSON(reply.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue is a whole number of ms
+				return a.printJSON(replyjson.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue is a whole number of ms
 			}
 			least := ""
 			if extend || most > 0 {
@@ -68,6 +68,6 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit unblock user:42`,
 	}, keysChange{
 		change: (*client.Client).Unblock, verb: "unblocked", unchanged: "nothing to lift: no key was blocked",
-		report: func(n int64, of int) any { return reply.Unblocked{Unblocked: n, Keys: of} },
+		report: func(n int64, of int) any { return replyjson.Unblocked{Unblocked: n, Keys: of} },
 	})
 }

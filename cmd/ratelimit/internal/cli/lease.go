@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 const leaseHelp = `The limit is one such as "concurrency 3 lease=30s", or @name, a policy of one. A lease that is not renewed expires.
@@ -85,9 +85,9 @@ func (a *app) leaseCommand(cmd *cobra.Command, least int, call func(*client.Leas
 		case !a.json:
 			a.printf("%s\n", leaseSentence(cmd.Name(), id, res))
 		case cmd.Name() == "release":
-			a.printJSON(reply.Released{Released: res.Allowed, LeaseID: id})
+			a.printJSON(replyjson.Released{Released: res.Allowed, LeaseID: id})
 		default:
-			a.printJSON(reply.OfLease(args[0], id, res))
+			a.printJSON(replyjson.OfLease(args[0], id, res))
 		}
 		return differs(!res.Allowed)
 	}

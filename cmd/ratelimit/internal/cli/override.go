@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 // rate matches an argument that begins like a limit. A key rarely does.
@@ -102,7 +102,7 @@ func (a *app) override(ctx context.Context, keys []string, limit string, span ti
 		return err
 	}
 	if a.json {
-		return a.printJSON(reply.Overridden{Overridden: len(keys), Limit: limit, ForMS: span.Milliseconds()})
+		return a.printJSON(replyjson.Overridden{Overridden: len(keys), Limit: limit, ForMS: span.Milliseconds()})
 	}
 	return a.printf("overrode %s with %s for %s\n", plural(len(keys), "key"), limit, human(span))
 }
@@ -110,6 +110,6 @@ func (a *app) override(ctx context.Context, keys []string, limit string, span ti
 func (a *app) endOverrides(ctx context.Context, keys []string) error {
 	return a.changeKeys(ctx, keys, keysChange{
 		change: (*client.Client).EndOverride, verb: "ended the overrides of", unchanged: "nothing to end: no key had an override",
-		report: func(n int64, of int) any { return reply.OverrideEnded{Ended: n, Keys: of} },
+		report: func(n int64, of int) any { return replyjson.OverrideEnded{Ended: n, Keys: of} },
 	})
 }

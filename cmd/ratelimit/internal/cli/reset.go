@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 func (a *app) resetCommand() *cobra.Command {
@@ -19,7 +19,7 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 		Example: `  ratelimit reset user:42`,
 	}, keysChange{
 		change: (*client.Client).Reset, verb: "forgot", unchanged: "nothing to forget: no key held anything",
-		report: func(n int64, of int) any { return reply.Reset{Reset: n, Keys: of} },
+		report: func(n int64, of int) any { return replyjson.Reset{Reset: n, Keys: of} },
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/shell"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func (a *app) takeCommand() *cobra.Command {
@@ -256,7 +256,7 @@ func sentence(w words, req client.Request, res client.Result) string {
 // rememberedReply is a decision that also says what is remembered of each key's last block that grows. The
 // gateway has no such call.
 type rememberedReply struct {
-	reply.Decision
+	replyjson.Decision
 	Grown []grownReply `json:"grown,omitempty"`
 }
 
@@ -269,7 +269,7 @@ type grownReply struct {
 
 // remembered returns the JSON of res, the result of a take or a peek.
 func remembered(req client.Request, res client.Result) rememberedReply {
-	r := rememberedReply{Decision: reply.Of(req, res)}
+	r := rememberedReply{Decision: replyjson.Of(req, res)}
 	for i, grown := range res.Grown {
 		r.Grown = append(r.Grown, grownReply{Key: req.Keys[i], LengthMS: grown.Length.Milliseconds(), ForgottenAfterMS: grown.Forgotten.Milliseconds()})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 func (a *app) usageCommand() *cobra.Command {
@@ -39,7 +39,7 @@ minute by minute for the last hour with a decision. A key that is not used for a
 
 func (a *app) printUsage(u client.Usage) error {
 	if a.json {
-		return a.printJSON(reply.OfUsage(u))
+		return a.printJSON(replyjson.OfUsage(u))
 	}
 	if u.First.IsZero() {
 		return a.printf("nothing was counted under this key, or not for a day\n")

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
 //go:embed page
@@ -164,7 +164,7 @@ func (d *Dashboard) usage(w http.ResponseWriter, r *http.Request) {
 	}
 	d.answer(w, r, func(ctx context.Context, c *client.Client) (any, error) {
 		u, err := c.Usage(ctx, string(key))
-		return reply.OfUsage(u), err
+		return replyjson.OfUsage(u), err
 	})
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/policycalls"
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/usage"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
-	"github.com/ratelimit-functions/ratelimit/internal/reply"
 )
 
 func readLimiter(ctx context.Context, c *client.Client, keys []string, limit string) (any, error) {
@@ -27,7 +27,7 @@ func readLimiter(ctx context.Context, c *client.Client, keys []string, limit str
 	if err != nil {
 		return nil, err
 	}
-	return reply.Of(req, res), nil
+	return replyjson.Of(req, res), nil
 }
 
 // scan scans the usage keys. The first scan is shown while it runs.

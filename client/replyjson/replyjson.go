@@ -1,6 +1,6 @@
-// Package reply makes the JSON of a limiter's replies. The command ratelimit prints it with
-// --json, and the dashboard and the gateway send it. The fields are named as in the wire contract.
-package reply
+// Package replyjson makes the JSON of replies: what the gateway sends, and what the command ratelimit
+// prints with --json. The fields are named as in the wire contract. Durations are in ms.
+package replyjson
 
 import "time"
 
@@ -37,8 +37,8 @@ type Shadow struct {
 	Index        int    `json:"index"`
 }
 
-// MS returns wait in milliseconds, or -1 if it is negative: never.
-func MS(wait time.Duration) int64 {
+// ms returns wait in milliseconds, or -1 if it is negative: never.
+func ms(wait time.Duration) int64 {
 	if wait < 0 {
 		return -1
 	}

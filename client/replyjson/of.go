@@ -1,15 +1,15 @@
-package reply
+package replyjson
 
 import "github.com/ratelimit-functions/ratelimit/client"
 
 // Of returns the JSON of res, the result of req.
 func Of(req client.Request, res client.Result) Decision {
 	d := Decision{
-		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: MS(res.RetryAfter),
-		ResetAfterMS: MS(res.ResetAfter), Index: res.Index, Key: req.Keys[res.Index-1],
+		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: ms(res.RetryAfter),
+		ResetAfterMS: ms(res.ResetAfter), Index: res.Index, Key: req.Keys[res.Index-1],
 	}
 	if s := res.Shadow; s != nil {
-		d.Shadow = &Shadow{Allowed: s.Allowed, RetryAfterMS: MS(s.RetryAfter), Index: s.Index}
+		d.Shadow = &Shadow{Allowed: s.Allowed, RetryAfterMS: ms(s.RetryAfter), Index: s.Index}
 		if req.UpTo {
 			d.Shadow.Taken = &s.Taken
 		}
@@ -20,7 +20,7 @@ func Of(req client.Request, res client.Result) Decision {
 	for i, k := range res.Each {
 		d.Each = append(d.Each, Key{
 			Key: req.Keys[i], Allowed: k.Allowed, Limit: k.Limit, Remaining: k.Remaining,
-			RetryAfterMS: MS(k.RetryAfter), ResetAfterMS: MS(k.ResetAfter),
+			RetryAfterMS: ms(k.RetryAfter), ResetAfterMS: ms(k.ResetAfter),
 		})
 	}
 	return d
