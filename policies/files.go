@@ -19,6 +19,9 @@ func Read(names ...string) (*File, error) {
 	files := make([]*File, 0, len(names))
 	var problems Mistakes
 	for _, name := range names {
+		if name == "" {
+			return nil, errors.New(`the name of a policies file is ""; write one such as policies.yaml`)
+		}
 		content, err := yamlfile.ReadFile(name, maxBytes)
 		if err != nil {
 			return nil, err

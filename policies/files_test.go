@@ -54,9 +54,10 @@ a.yaml:2:3: "api" is given twice; the first is at twice.yaml:4:3
 a.yaml:3:3: "b" is given twice; the first is at twice.yaml:5:3`,
 		"a.yaml large.yaml": `a.yaml, large.yaml: 10001 policies; a build has at most 10000`,
 		"tests.yaml a.yaml": `tests.yaml:1:1: this is a file of tests; name its policies, such as policies.yaml, or run the tests with the command test`,
+		"a.yaml ":           `the name of a policies file is ""; write one such as policies.yaml`,
 		"a.yaml none.yaml":  `open none.yaml: no such file or directory; name another file`,
 	} {
-		_, err := Read(strings.Fields(names)...)
+		_, err := Read(strings.Split(names, " ")...)
 		if err == nil {
 			t.Errorf("%s is read", names)
 		} else if got := strings.Join(lines(err), "\n"); got != want {
@@ -123,7 +124,7 @@ func TestFilesThatNameTheirNamespace(t *testing.T) {
 		"pay.yaml base.yaml":   "base.yaml:1:1: names no namespace, and pay.yaml belongs to the namespace payments; files that are read together must belong to one namespace",
 		"base.yaml pay.yaml":   "pay.yaml:1:1: belongs to the namespace payments, and base.yaml names no namespace; files that are read together must belong to one namespace",
 	} {
-		if _, err := Read(strings.Fields(names)...); err == nil || err.Error() != want {
+		if _, err := Read(strings.Split(names, " ")...); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", names, err)
 		}
 	}

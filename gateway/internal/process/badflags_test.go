@@ -3,6 +3,7 @@ package process_test
 import (
 	"io"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,12 +26,45 @@ func TestBadFlags(t *testing.T) {
 		{func(o *process.Options) { o.HTTP = o.GRPC }, "--grpc and --http are both 127.0.0.1:8081; give each its own address"},
 		{func(o *process.Options) { o.HTTP = "unix:/a"; o.Admin = o.HTTP }, "--http and --admin are both unix:/a; give each its own address"},
 		{func(o *process.Options) { o.EnvoyConfig = t.TempDir(); o.XDS.Server = "h:1" }, "--envoy-config and --xds are two sources of the same rules; give one of them"},
+		{func(o *process.Options) { o.GRPC = "" }, `--grpc "" names no port; write an address such as 127.0.0.1:8080, or unix:/path`},
+		{func(o *process.Options) { o.Hosts = []string{"http://x"} }, `--hosts "http://x" is not the name of a host; write it without a scheme, a port and *, as in ratelimit.internal`},
+		{func(o *process.Options) { o.Hosts = []string{""} }, `--hosts "" is not the name of a host; write it without a scheme, a port and *, as in ratelimit.internal`},
+		{func(o *process.Options) { o.TrustedProxies = []string{""} }, `--trusted-proxies: "" is not a network; write an address, unix: or one such as 10.0.0.0/8`},
+		{func(o *process.Options) { o.Policies = []string{""} }, `the name of a policies file is ""; write one such as policies.yaml`},
+		{func(o *process.Options) { o.Admin = "[::]:8082" }, "--admin [::]:8082 can be reached from other machines, and anyone there could reset limits; give --admin-token-file or RATELIMIT_ADMIN_TOKEN, or write 127.0.0.1:8082"},
+		{func(o *process.Options) { o.Admin = ":8082" }, "--admin :8082 can be reached from other machines, and anyone there could reset limits; give --admin-token-file or RATELIMIT_ADMIN_TOKEN, or write 127.0.0.1:8082"},
 		{func(o *process.Options) { o.Admin = "127.0.0.1:8082"; o.AdminTokenFile = "/dev/null" }, "--admin-token-file /dev/null: the token has 0 characters, which can be guessed; give at least 16"},
 	} {
 		o := process.Options{Redis: "redis://h", GRPC: "127.0.0.1:8081", HTTP: "127.0.0.1:8080", Timeout: time.Second, Connections: 1024, IPv6Prefix: 64}
 		tt.change(&o)
 		if err := process.Check(o, io.Discard); err == nil || err.Error() != tt.want {
 			t.Errorf("%v\nwant %s", err, tt.want)
+		}
+	}
+}
+
+// TestDangerousFlags checks what is valid and yet gets a warning, and what gets none.
+func TestDangerousFlags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		change func(*process.Options)
+		want   string
+	}{
+		{func(o *process.Options) { o.TrustedProxies = []string{"10.0.0.0/8", "::/0"} }, "--trusted-proxies ::/0: every client can choose the address that it is limited by; name only the networks of your proxies\n"},
+		{func(o *process.Options) {
+			o.TrustedProxies = []string{"10.0.0.0/8", "::1", "unix:"}
+			o.Hosts = []string{"ratelimit.internal"}
+		}, ""},
+		{func(o *process.Options) { o.Admin = "127.0.0.1:8082" }, ""},
+		{func(o *process.Options) { o.Admin = "localhost:8082" }, ""},
+		{func(o *process.Options) { o.Admin = "unix:/a" }, ""},
+		{func(o *process.Options) { o.Admin = ":8082"; o.AdminToken = "0123456789abcdef" }, ""},
+	} {
+		o := checked()
+		tt.change(&o)
+		var out strings.Builder
+		if err := process.Check(o, &out); err != nil || out.String() != tt.want+"the configuration is valid\n" {
+			t.Errorf("%v, %s\nwant %s", err, &out, tt.want)
 		}
 	}
 }

@@ -33,12 +33,14 @@ func Check(o Options, out io.Writer) error {
 	}
 	_, err = o.TLS.config(o.Log)
 	wrong = append(wrong, err)
-	_, err = o.adminToken()
-	wrong = append(wrong, err, address("--grpc", o.GRPC), address("--http", o.HTTP))
+	token, err := o.adminToken()
+	wrong = append(wrong, err, address("--grpc", o.GRPC), address("--http", o.HTTP), distinct("--grpc", o.GRPC, "--http", o.HTTP))
 	if o.Admin != "" {
-		wrong = append(wrong, address("--admin", o.Admin))
+		wrong = append(wrong, address("--admin", o.Admin), distinct("--grpc", o.GRPC, "--admin", o.Admin), distinct("--http", o.HTTP, "--admin", o.Admin))
 	}
-	wrong = append(wrong, distinct("--grpc", o.GRPC, "--http", o.HTTP), distinct("--grpc", o.GRPC, "--admin", o.Admin), distinct("--http", o.HTTP, "--admin", o.Admin))
+	if host, port, ok := o.adminHost(); ok && err == nil {
+		wrong = append(wrong, o.adminExposed(host, port, token))
+	}
 	var lines []error
 	for _, err := range wrong {
 		lines = append(lines, problems(err)...)
@@ -57,6 +59,9 @@ func Check(o Options, out io.Writer) error {
 	}
 	if len(o.Policies) > 0 {
 		fmt.Fprintf(out, "--policies: %d policies, build %s\n", len(g.build.Policies()), g.build.ID())
+	}
+	for _, notice := range o.notices() {
+		fmt.Fprintln(out, notice)
 	}
 	fmt.Fprintln(out, "the configuration is valid")
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,8 +40,8 @@ func (g *Gateway) listen(secure bool) (p ports, err error) {
 		return p, err
 	}
 	if addr, ok := p.admin.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
-		if p.token == "" {
-			return p, fmt.Errorf("--admin %s can be reached from other machines, and anyone there could reset limits; give --admin-token-file or RATELIMIT_ADMIN_TOKEN, or write 127.0.0.1:%d", g.options.Admin, addr.Port)
+		if err = g.options.adminExposed(addr.AddrPort().Addr(), strconv.Itoa(addr.Port), p.token); err != nil {
+			return p, err
 		}
 		if !secure {
 			g.options.Log.Warn("the token of the admin port travels unencrypted; give --tls-cert and --tls-key", "admin", addr)

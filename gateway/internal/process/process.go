@@ -143,6 +143,9 @@ func Run(ctx context.Context, options Options, listening func(grpc, http, admin 
 		g.http = append(g.http, g.newHTTP(g.adminRoutes(ports.token), config))
 		adminAddr = ports.admin.Addr()
 	}
+	for _, notice := range options.notices() {
+		options.Log.Warn(notice)
+	}
 	listening(ports.grpc.Addr(), ports.http.Addr(), adminAddr)
 	return g.serve(ctx, ports, follow)
 }

@@ -28,6 +28,9 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 		})
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if err := g.options.wrongHosts(); err != nil {
+		return nil, err
+	}
 	plain := api.New(g.api(g.options.HTTP))
 	if bits := g.options.IPv6Prefix; bits < 1 || bits > 128 {
 		return nil, fmt.Errorf("--ipv6-prefix %d is not the length of an IPv6 prefix; write 1 to 128, such as 64", bits)
@@ -38,7 +41,8 @@ func (g *Gateway) routes(registry *prometheus.Registry) (http.Handler, error) {
 	}
 	forward, err := check.New(check.Options{Limiter: g.limiter, Metrics: g.metrics, Log: g.options.Log, TrustedProxies: trusted, IPv6Prefix: g.options.IPv6Prefix})
 	if err != nil {
-		return nil, fmt.Errorf("--trusted-proxies: %w", err)
+		_, reason, _ := strings.Cut(err.Error(), "WithTrustedProxies: ") // the other options were checked
+		return nil, fmt.Errorf("--trusted-proxies: %s", reason)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch at := r.URL.Path; {
