@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '5a2e60a2a57e'
+local BUILD_ID = 'b4a67fba9b18'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2221,7 +2221,6 @@ local function decide(keys, request, verb, peeks)
   end
   if not err and from <= POOL then
     ms, err = change(keys, request, from, verb, cost, peeks)
-    if refunds then ms = 0 end
   end
   if err then return err end
   load_again(keys, request, from)

@@ -185,7 +185,7 @@ func TestRefundOfLongLogs(t *testing.T) {
 	server := offline{start(t)}
 	log := longLog(server.Time(), slices.Repeat([]uint64{1}, 110000)...)
 	refund := []string{"FCALL", "ratelimit_refund", "2", "a", "b", "sliding_log 2000/d", "sliding_log 2000/d"}
-	for _, options := range [][]string{nil, {"COST", "1"}} {
+	for _, options := range [][]string{nil, {"COST", "1"}, {"BORROW", "PAID", "1"}} {
 		for _, key := range refund[3:5] {
 			must[any](t)(server.Do("SET", key, log, "PX", "86400000"))
 		}

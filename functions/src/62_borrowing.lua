@@ -240,7 +240,6 @@ local function decide(keys, request, verb, peeks)
   end
   if not err and from <= POOL then
     ms, err = change(keys, request, from, verb, cost, peeks)
-    if refunds then ms = 0 end
   end
   if err then return err end
   load_again(keys, request, from)
