@@ -23,7 +23,8 @@ const longestPoll = time.Second
 // After an [ErrOutcomeUnknown] the lease may be held until it expires.
 //
 // Callers of one Client that wait for the same key and limit are served in order of arrival. The
-// first of them calls the server as soon as the same Client releases a lease of this key and limit.
+// first of them calls the server as soon as the same Client releases a lease of this key and limit,
+// with the same Class and Floor.
 // It also calls the server about once a second, to notice releases by other processes.
 func (l *Lease) Wait(ctx context.Context) error {
 	_, err := l.client.waits.inTurn(ctx, queued{
@@ -34,10 +35,18 @@ func (l *Lease) Wait(ctx context.Context) error {
 			return most - rand.N(most/2)
 		},
 		refuse: func(denied Result, cause error) error {
+			if denied.RetryAfter == Never {
+				return limited("acquire", l.keys[0], Never, cause, l.neverFree())
+			}
 			return limited("acquire", l.keys[0], denied.RetryAfter, cause, fmt.Sprintf("the context ended before a place of %q was free", l.limit))
 		},
 	})
 	return err
+}
+
+// neverFree is the error of a lease that no release makes possible.
+func (l *Lease) neverFree() string {
+	return fmt.Sprintf("no place of %q is ever free for this lease: the limit has none, or its Class or Floor leaves all of them to others", l.limit)
 }
 
 // queue returns the name of the queue of callers that wait for a lease of this key and limit, with this
@@ -83,6 +92,8 @@ func (l *Lease) Run(ctx context.Context, f func(ctx context.Context) error) (err
 	switch {
 	case err != nil:
 		return err
+	case !res.Allowed && res.RetryAfter == Never:
+		return limited("acquire", l.keys[0], Never, nil, l.neverFree())
 	case !res.Allowed:
 		return limited("acquire", l.keys[0], res.RetryAfter, nil, fmt.Sprintf("no place of %q is free, in %v at the latest; try again, or call Wait before Run", l.limit, res.RetryAfter))
 	case notHeld(res):

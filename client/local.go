@@ -109,7 +109,7 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	if len(known) != len(req.Keys) {
 		return Result{}, f.refused(req, fmt.Errorf("BADKEYS %d keys for limits of %d; give one key for each limit", len(req.Keys), len(known)))
 	}
-	if err := req.classKnown(known); err != nil {
+	if err := req.optionsKnown(known); err != nil {
 		return Result{}, f.refused(req, err)
 	}
 	f.buckets.mu.Lock()
@@ -155,7 +155,7 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 			switch {
 			case need <= int64(ch.bucket.Burst()):
 				wait = refill(ch.bucket, float64(need)-tokens)
-			case least+ch.whole <= ch.capacity: // more than the share ever holds, but a server can allow it
+			case least+ch.whole <= ch.capacity, lends(req, known, least): // more than the share ever holds, but a server can allow it
 				wait = retryAfterOutage
 			}
 			res.deny(ch.bucket, ch.key, wait)
@@ -198,6 +198,16 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	return res, nil
 }
 
+// lends reports whether the pool beside a guarantee holds cost units, so that a server can lend them.
+func lends(req *Request, known []parsedKey, cost int64) bool {
+	for i, key := range known {
+		if key.pool || req.Borrow && i > 0 {
+			return !slices.ContainsFunc(key.rates, func(r parsedRate) bool { return cost > r.capacity-kept(r.capacity, req.Floor) })
+		}
+	}
+	return false
+}
+
 // force takes cost tokens from the bucket, which can go into debt by at most one burst. The rest of
 // cost is not charged.
 func force(bucket *rate.Limiter, now time.Time, cost int64) {
@@ -223,9 +233,24 @@ func (res *Result) deny(bucket *rate.Limiter, key int, wait time.Duration) {
 	}
 }
 
-// classKnown returns an error if a server would refuse the class of r: each limit must be a policy that
-// has it. A policy without a list of classes accepts any, or the client does not know its list.
-func (r *Request) classKnown(known []parsedKey) error {
+// optionsKnown returns an error if a server would refuse the options of r. A guarantee and a pool take none of
+// UpTo, Force, Each and Class. For a Class, each limit must be a policy that has it. A policy without a list of
+// classes accepts any, or the client does not know its list.
+func (r *Request) optionsKnown(known []parsedKey) error {
+	word := ""
+	switch {
+	case r.UpTo:
+		word = "UpTo"
+	case r.Force:
+		word = "Force"
+	case r.Each:
+		word = "Each"
+	case r.Class != "":
+		word = "Class"
+	}
+	if word != "" && slices.ContainsFunc(known, func(key parsedKey) bool { return key.pool }) {
+		return fmt.Errorf("BADARGS %s is set for the policy %q; a guarantee and a pool do not take it", word, r.Limits[0])
+	}
 	if r.Class == "" {
 		return nil
 	}

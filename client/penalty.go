@@ -14,17 +14,20 @@ import (
 //
 // Penalize blocks nothing if res is allowed, for example because only a shadow policy has denied, or if
 // no server has decided: Result.Source is not "server". It blocks nothing if RetryAfter is Never, because a cost
-// above the capacity of the limit is a mistake, and not too many calls. It blocks nothing if a policy of several keys is
+// above the capacity of the limit is a mistake, and not too many calls, or 0, because req asks for nothing (UpTo with a
+// cost of 0). It blocks nothing if a policy of several keys is
 // in req, because the key that has denied may be one that others share, such as a pool. It blocks nothing
 // for a req with Floor or Borrow, or if the policy keeps something free from the class of req or, without one,
-// from the class default: such a req may be denied only for the sake of others. If a block has denied req,
+// from the class default: such a req may be denied only for the sake of others. So it blocks nothing if it cannot
+// ask for the policy. If a block has denied req,
 // that block stays as it is. To find this out, Penalize may make a call; it
-// remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does.
+// remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does. If the block ends during
+// that call, and another process has made it, the key is blocked again.
 //
 // If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
 // block as any other.
 func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result) (Result, error) {
-	if res.Allowed || res.RetryAfter == Never || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
+	if res.Allowed || res.RetryAfter <= 0 || res.Source != sourceServer || res.Index < 1 || res.Index > len(req.Keys) || req.Floor != 0 || req.Borrow {
 		return res, nil
 	}
 	if len(req.Limits) != len(req.Keys) { // a policy of several keys: others may share the one that has denied
@@ -33,14 +36,16 @@ func (c *Client) Penalize(ctx context.Context, b Block, req Request, res Result)
 	key := req.Keys[res.Index-1]
 	var policy parsedKey
 	if limit := req.Limits[res.Index-1]; isPolicy(limit) {
-		if keys := c.penalties.parsed.told(ctx, key, limit); len(keys) == 1 {
-			policy = keys[0]
+		keys := c.penalties.parsed.told(ctx, key, limit)
+		if len(keys) != 1 || keys[0].rates == nil { // the policy is not known
+			return res, nil
 		}
+		policy = keys[0]
 	}
 	if b == (Block{}) {
 		b = policy.penalty
 	}
-	if b == (Block{}) || policy.classes[cmp.Or(req.Class, "default")] > 0 || req.Class != "" && policy.rates == nil { // the policy is not known
+	if b == (Block{}) || policy.classes[cmp.Or(req.Class, "default")] > 0 || req.Class != "" && policy.rates == nil { // only policies have classes
 		return res, nil
 	}
 	if b.For <= 0 || b.Max == 0 || b.Forget == 0 || b.Extend {
@@ -100,9 +105,13 @@ type penalized struct {
 	until  time.Time // the earliest time at which the block may end
 }
 
+// since is how long ago a block may have denied a call that is penalized now.
+const since = time.Second
+
 // begin returns the call in progress that blocks key, or one that the caller has to make. It returns nil
 // if perhapsBlocked, and a block that a call has returned may have denied key for wait. A shorter wait is
-// not that of the block, so the block was lifted elsewhere, or the key was denied before it.
+// not that of the block, so the block was lifted elsewhere, or the key was denied before it. The block may
+// have ended since it denied the key.
 func (p *penalties) begin(key string, perhapsBlocked bool, wait time.Duration) (of *penalized, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +128,8 @@ func (p *penalties) begin(key string, perhapsBlocked bool, wait time.Duration) (
 		switch inProgress, inEffect := blocked(of); {
 		case inProgress:
 			return of, false
-		case inEffect && perhapsBlocked && !now.Add(wait+time.Millisecond).Before(of.until): // length was rounded up to a millisecond
+		case !perhapsBlocked || now.Add(wait+time.Millisecond).Before(of.until): // length was rounded up to a millisecond
+		case inEffect || now.Add(wait-since).Before(of.until):
 			return nil, false
 		}
 	}

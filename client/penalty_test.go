@@ -147,6 +147,28 @@ func TestPenaltyAfterUnblockElsewhere(t *testing.T) {
 	}
 }
 
+// A denial by a block stays one if the block ends before the denial is penalized.
+func TestPenaltyAtTheEndOfABlock(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		for _, keys := range [][]string{{"ip"}, {"other", "user"}} {
+			req := client.Request{Keys: keys, Limits: []client.Limit{"5/s", "1000/s"}[:len(keys)], Costs: []int64{5}}
+			knock(t, c, minuteToHour, req, true, 0)
+			knock(t, c, minuteToHour, req, false, time.Minute)
+			time.Sleep(time.Minute - 10*time.Millisecond)
+			late := must[client.Result](t)(c.Take(t.Context(), req))
+			time.Sleep(15 * time.Millisecond) // the reply is under way
+			if got := must[client.Result](t)(c.Penalize(t.Context(), minuteToHour, req, late)); got.RetryAfter != 10*time.Millisecond {
+				t.Errorf("%v: blocked for %v after the block", keys, got.RetryAfter)
+			}
+			knock(t, c, minuteToHour, req, true, 0)
+			knock(t, c, minuteToHour, req, false, 2*time.Minute) // an offence after the block
+		}
+		if got := v.seen("block"); got != 4 {
+			t.Errorf("%d blocks, want 4", got)
+		}
+	})
+}
+
 // Only the key that has denied is blocked.
 func TestPenaltyOfOneKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
@@ -223,6 +245,8 @@ func TestNoPenalty(t *testing.T) {
 			"a policy without one":      {client.Block{}, client.For("k", "@none"), denied},
 			"a policy that is unknown":  {client.Block{}, client.For("k", "@unknown"), denied},
 			"a pool":                    {minuteToHour, client.Request{Keys: []string{"k", "pool"}, Limits: []client.Limit{"@tenant"}}, ofPool},
+			"explicit, and unknown":     {minuteToHour, client.For("k", "@unknown"), denied},
+			"a cost of 0 with UpTo":     {minuteToHour, client.Request{Keys: []string{"k"}, Limits: []client.Limit{"1/m"}, Costs: []int64{0}, UpTo: true}, client.Result{Source: "server", Index: 1, Remaining: 1}},
 			"a policy of too many keys": {client.Block{}, client.Request{Keys: []string{"k", "l"}, Limits: []client.Limit{"@login"}}, denied},
 		} {
 			if got, err := c.Penalize(t.Context(), tt.block, tt.req, tt.res); err != nil || got.RetryAfter != tt.res.RetryAfter || v.seen("block") != 0 {

@@ -221,6 +221,29 @@ func TestLocalFallbackShares(t *testing.T) {
 
 	wantLocal(t, "guarantee", c, loan(2), client.Result{Allowed: true, Limit: 2, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "no loan", c, loan(1), client.Result{Limit: 2, RetryAfter: 30 * time.Second, ResetAfter: time.Minute, Index: 1})
+	wantLocal(t, "a server may lend as many", c, loan(5), client.Result{Limit: 2, RetryAfter: time.Second, ResetAfter: time.Minute, Index: 1})
+	wantLocal(t, "no server lends as many", c, loan(6), client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: time.Minute, Index: 1})
+}
+
+// A LocalFallback refuses what a server refuses for a policy with a guarantee.
+func TestLocalFallbackRefusesForAGuarantee(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "10/m"}}, Borrow: true})))
+	c := open(t, "redis://127.0.0.1:1", client.WithFallback(client.LocalFallback(1, build.Policies()...)), client.WithTimeout(slow))
+	for word, change := range map[string]func(*client.Request){
+		"":      func(*client.Request) {},
+		"UpTo":  func(r *client.Request) { r.UpTo = true },
+		"Force": func(r *client.Request) { r.Force = true },
+		"Each":  func(r *client.Request) { r.Each = true },
+		"Class": func(r *client.Request) { r.Class = "batch" },
+	} {
+		req := client.Request{Keys: []string{"{p}:tenant", "{p}"}, Limits: []client.Limit{"@tenant"}, Costs: []int64{1}}
+		change(&req)
+		_, err := c.Take(t.Context(), req)
+		if word == "" && err != nil || word != "" && (!errors.Is(err, client.ErrMisconfigured) || !strings.Contains(err.Error(), word+` is set for the policy "@tenant"; a guarantee and a pool do not take it`)) {
+			t.Errorf("%q: %v", word, err)
+		}
+	}
 }
 
 // In a LocalFallback with a small share, the call of a class or a floor that a server could allow is not

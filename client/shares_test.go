@@ -285,3 +285,19 @@ func TestSharesOfAnOlderLibrary(t *testing.T) {
 	_, err := l.Acquire(t.Context())
 	wantClasses(t, "a lease", err, client.ErrNotDeployed)
 }
+
+// No release makes room for a lease whose Floor leaves every place to others. Wait and Run say so at once.
+func TestLeaseThatIsNeverFree(t *testing.T) {
+	_, c := lending(t)
+	l := c.Lease("jobs", "concurrency 4 lease=10s", "")
+	l.Floor = 100
+	for verb, err := range map[string]error{
+		"Wait": l.Wait(t.Context()),
+		"Run":  l.Run(t.Context(), func(context.Context) error { return nil }),
+	} {
+		const want = `no place of "concurrency 4 lease=10s" is ever free for this lease: the limit has none, or its Class or Floor leaves all of them to others`
+		if !errors.Is(err, client.ErrLimited) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}

@@ -82,15 +82,64 @@ func (t *trial) policy(before, after functions.Policy) functions.Effect {
 			}
 		}
 	}
-	if had, takes := keysOf(before), keysOf(after); had != takes {
-		refused := fmt.Sprintf("calls with %s are refused with BADKEYS until they pass %d", counted(int64(had), "key"), takes)
-		worst = functions.Effect{Keys: strings.TrimSuffix(refused+"; "+worst.Keys, "; "), Denied: true}
-	}
+	var denied []string
 	if lost := lostClasses(before, after); lost != "" {
-		refused := fmt.Sprintf("calls with %s are refused with BADARGS", lost)
-		worst = functions.Effect{Keys: strings.TrimSuffix(refused+"; "+worst.Keys, "; "), Denied: true}
+		denied = append(denied, fmt.Sprintf("calls with %s are refused with BADARGS", lost))
 	}
+	if had, takes := keysOf(before), keysOf(after); had != takes {
+		denied = append(denied, fmt.Sprintf("calls with %s are refused with BADKEYS until they pass %d", counted(int64(had), "key"), takes))
+	}
+	switch {
+	case before.Borrow && !after.Borrow:
+		denied = append(denied, "refunds of what a guarantee or its pool paid are refused with BADARGS")
+	case after.Borrow && !before.Borrow:
+		denied = append(denied, "refunds, and calls with UPTO, FORCE or EACH, are refused with BADARGS")
+	}
+	if len(denied) > 0 {
+		worst.Denied = true
+	}
+	described := append(denied, leavesMore(before, after)...)
+	if worst.Keys != "" {
+		described = append(described, worst.Keys)
+	}
+	worst.Keys = strings.Join(described, "; ")
 	return worst
+}
+
+// leavesMore describes the calls that must leave a larger part of a limit to others than before. Like a smaller
+// limit, it may deny them on keys that have units left, and is what the change is for.
+func leavesMore(before, after functions.Policy) (list []string) {
+	if after.Shadow {
+		return nil
+	}
+	classes := maps.Clone(before.Classes)
+	if before.AnyClass {
+		classes = maps.Clone(after.Classes)
+	}
+	if classes == nil {
+		classes = map[string]int{}
+	}
+	classes["default"] = 0 // calls without a class
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		if left, leaves := before.Classes[class], after.Classes[class]; leaves > left {
+			calls := "calls with CLASS " + class
+			if class == "default" {
+				calls = "calls without CLASS"
+			}
+			list = append(list, fmt.Sprintf("%s leave %d %% in place of %d %%", calls, leaves, left))
+		}
+	}
+	left, leaves := before.Floor, after.Floor
+	if before.Canary != nil {
+		left = min(left, before.Canary.Floor)
+	}
+	if after.Canary != nil {
+		leaves = max(leaves, after.Canary.Floor)
+	}
+	if before.Borrow && after.Borrow && leaves > left {
+		list = append(list, fmt.Sprintf("borrowers leave %d %% of the pool in place of %d %%", leaves, left))
+	}
+	return list
 }
 
 // lostClasses describes the classes that calls can no longer name, or returns "". Calls need not name

@@ -40,6 +40,11 @@ func TestEffects(t *testing.T) {
 		}
 		return p
 	}
+	pool := func(floor int) functions.Policy {
+		p := one("2/s", "10/s")
+		p.Borrow, p.Floor = true, floor
+		return p
+	}
 	for _, tt := range []struct {
 		before, after functions.Policy
 		want          functions.Effect
@@ -67,12 +72,18 @@ func TestEffects(t *testing.T) {
 		{one("100/m"), track(one("100/m")), functions.Effect{Keys: "calls with 1 key are refused with BADKEYS until they pass 2", Denied: true}},
 		{track(one("100/m")), one("100/m"), functions.Effect{Keys: "calls with 2 keys are refused with BADKEYS until they pass 1", Denied: true}},
 		{one("100/m"), shadow(one("100/m")), functions.Effect{}},
-		{one("100/m"), classes(one("100/m"), "batch", "default"), functions.Effect{}},
+		{one("100/m"), classes(one("100/m"), "batch"), functions.Effect{}},
+		{one("100/m"), classes(one("100/m"), "batch", "default"), functions.Effect{Keys: "calls without CLASS leave 20 % in place of 0 %"}},
+		{one("100/m"), shadow(classes(one("100/m"), "batch", "default")), functions.Effect{}},
 		{classes(one("100/m"), "batch", "default"), classes(one("100/m"), "batch"), functions.Effect{}},
 		{classes(one("100/m"), "batch", "default"), classes(one("100/m"), "any"), functions.Effect{}},
 		{classes(one("100/m"), "batch", "critical", "default"), one("10/m"), functions.Effect{Keys: "calls with CLASS batch, critical are refused with BADARGS; carry over: after 5 units of 100, 9 of 10 are left", Denied: true}},
 		{classes(one("100/m"), "any"), one("100/m"), functions.Effect{Keys: "calls with any CLASS are refused with BADARGS", Denied: true}},
-		{classes(one("100/m"), "any"), classes(one("100/m"), "batch", "critical"), functions.Effect{Keys: "calls with a CLASS other than batch, critical are refused with BADARGS", Denied: true}},
+		{classes(one("100/m"), "any"), classes(one("100/m"), "batch", "critical"), functions.Effect{Keys: "calls with a CLASS other than batch, critical are refused with BADARGS; calls with CLASS batch leave 20 % in place of 0 %; calls with CLASS critical leave 20 % in place of 0 %", Denied: true}},
+		{pool(0), pool(80), functions.Effect{Keys: "borrowers leave 80 % of the pool in place of 0 %"}},
+		{pool(80), pool(50), functions.Effect{}},
+		{pool(80), one("2/s", "10/s"), functions.Effect{Keys: "refunds of what a guarantee or its pool paid are refused with BADARGS", Denied: true}},
+		{one("2/s", "10/s"), pool(80), functions.Effect{Keys: "refunds, and calls with UPTO, FORCE or EACH, are refused with BADARGS", Denied: true}},
 	} {
 		if got := effectsOf(t, [2]functions.Policy{tt.before, tt.after})[0]; got != tt.want {
 			t.Errorf("%v to %v:\n%+v\nwant\n%+v", tt.before.Limits, tt.after.Limits, got, tt.want)
