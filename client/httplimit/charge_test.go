@@ -48,6 +48,18 @@ func TestRefund(t *testing.T) {
 	limitertest.WantUsed(t, limiter, peer, 3)
 }
 
+// What remains after a refund of a loan is what the next borrower gets: the pool keeps the part of Floor.
+func TestRefundOfALoan(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	handler := newHandler(t, limiter, "1/s", httplimit.Address(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		limitertest.Check(t, charge.Of(r.Context(), "api").Refund(r.Context(), 1))
+	}), httplimit.WithRequest(func(_ *http.Request, req *client.Request) error {
+		*req = client.Request{Keys: []string{"{p}:tenant", "{p}"}, Limits: []client.Limit{"2/d", "10/d"}, Costs: []int64{1}, Borrow: true, Floor: 50}
+		return nil
+	}))
+	checkField(t, serve(handler, get("/")), "RateLimit", `"api";r=5;t=0`)
+}
+
 // If a key was blocked in the meantime, nothing is refunded. A later refund is still possible.
 func TestRefundWhileBlocked(t *testing.T) {
 	limiter, _ := newLimiter(t)
