@@ -47,7 +47,8 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 // expected, and returns n. Units that do not fit are charged too, as [client.Request.Force] does:
 // the next requests or calls are denied until these units are paid off. While a key is blocked, and
 // under a shadow policy that would have denied the request, More charges nothing and returns 0. If the
-// library on the server is too old, the error is [client.ErrNotDeployed].
+// library on the server is too old, the error is [client.ErrNotDeployed]. A guarantee and a pool take no
+// Force, so under such a policy the error is a [client.ErrMisconfigured].
 //
 // If no server decides, a [client.LocalFallback] charges the units in this process, and any other
 // [client.Fallback] is ignored: More returns the error. After a [client.ErrOutcomeUnknown], n units
