@@ -21,8 +21,8 @@ import (
 // from the class default: such a req may be denied only for the sake of others. So it blocks nothing if it cannot
 // ask for the policy. If a block has denied req,
 // that block stays as it is. To find this out, Penalize may make a call; it
-// remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does. If the block ends during
-// that call, and another process has made it, the key is blocked again.
+// remembers up to 65,536 blocks that it has seen, about 10 MB, so that it rarely does. If another process
+// has made the block, and it ends before that call, the key is blocked again, for longer.
 //
 // If there is an error, the Result is res as it was, and the denial holds. Observers see the call for the
 // block as any other.
@@ -105,8 +105,8 @@ type penalized struct {
 	until  time.Time // the earliest time at which the block may end
 }
 
-// since is how long ago a block may have denied a call that is penalized now.
-const since = time.Second
+// longestReply is how long ago a call may have been denied that is penalized now.
+const longestReply = time.Second
 
 // begin returns the call in progress that blocks key, or one that the caller has to make. It returns nil
 // if perhapsBlocked, and a block that a call has returned may have denied key for wait. A shorter wait is
@@ -129,7 +129,7 @@ func (p *penalties) begin(key string, perhapsBlocked bool, wait time.Duration) (
 		case inProgress:
 			return of, false
 		case !perhapsBlocked || now.Add(wait+time.Millisecond).Before(of.until): // length was rounded up to a millisecond
-		case inEffect || now.Add(wait-since).Before(of.until):
+		case inEffect || now.Add(wait-longestReply).Before(of.until):
 			return nil, false
 		}
 	}
