@@ -84,7 +84,7 @@ func TestRefused(t *testing.T) {
 		"REDIS_URL=redis://h:1 REDIS_TYPE=CLUSTER":    "REDIS_TYPE=CLUSTER: write redis+cluster:// or redis-sentinel:// in REDIS_URL, or give only host:port",
 		"REDIS_SOCKET_TYPE=unix REDIS_TLS=true":       "REDIS_TLS=true: leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp",
 		"REDIS_TLS=perhaps":                           "REDIS_TLS=perhaps: write true or false",
-		"SHADOW_MODE=true":                            "SHADOW_MODE=true: write shadow_mode: true into the descriptors",
+		"SHADOW_MODE=true":                            "SHADOW_MODE=true: write shadow_mode: true into the descriptors, and remove the variable",
 		"CACHE_KEY_PREFIX=a":                          "CACHE_KEY_PREFIX=a: keys begin with the domain",
 		"BACKEND_TYPE=memcache":                       "BACKEND_TYPE=memcache: the gateway counts in Redis",
 		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=s": "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is set, and the gateway sends only",

@@ -8,8 +8,8 @@ import (
 
 // trues are variables that must not be true, because the gateway has nothing that means the same.
 var trues = map[string]string{
-	"SHADOW_MODE":                    "write shadow_mode: true into the descriptors",
-	"QUOTA_MODE":                     "write quota_mode: true into the descriptors",
+	"SHADOW_MODE":                    "write shadow_mode: true into the descriptors, and remove the variable",
+	"QUOTA_MODE":                     "write quota_mode: true into the descriptors, and remove the variable",
 	"RESPONSE_DYNAMIC_METADATA":      "the gateway sends no metadata; remove the variable, and what reads the metadata",
 	"LIMIT_RESPONSE_HEADERS_ENABLED": "the gateway has X-RateLimit-Limit, -Remaining and -Reset instead; remove the variable, and give --headers",
 	"REDIS_PERSECOND":                "the gateway counts all units on the same servers; remove the variable",

@@ -22,14 +22,17 @@ import (
 const maxBytes = 64 << 20
 
 // Load reads the files in the folder dir. It ignores files whose names do not end in .yaml or .yml,
-// or begin with a dot. If a file is invalid, the error contains yamlfile.Mistakes. Two files with
+// and subfolders, with a notice for each, and names that begin with a dot. If a file is invalid, the error contains yamlfile.Mistakes. Two files with
 // the same domain are an error, unless merge is true.
 func Load(dir string, merge bool) (*Config, error) {
-	names, err := files(dir)
+	names, others, err := files(dir)
 	if err != nil {
 		return nil, err
 	}
 	l := newLoader(merge, "file")
+	for _, name := range others { // envoyproxy/ratelimit reads them
+		l.note(filepath.Join(dir, name), "not read: rules are in files of the folder itself whose names end in .yaml or .yml")
+	}
 	var wrong []error
 	for _, name := range names {
 		content, err := yamlfile.ReadFile(filepath.Join(dir, name), maxBytes)
@@ -204,13 +207,18 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 	l.descriptors(next, d.Descriptors, label)
 }
 
-// notice adds a notice about a node. If there are too many, it keeps only the first ones.
+// notice adds a notice about a node.
 func (l *loader) notice(n *yaml.Node, text string) {
-	const most = 20
 	at := l.source.Name
 	if n.Column > 0 { // the nodes of resources have no column
 		at += fmt.Sprintf(":%d", n.Line)
 	}
+	l.note(at, text)
+}
+
+// note adds a notice about a place. If there are too many, it keeps only the first ones.
+func (l *loader) note(at, text string) {
+	const most = 20
 	if notice := at + ": " + text; len(l.config.notices) < most && !slices.Contains(l.config.notices, notice) {
 		l.config.notices = append(l.config.notices, notice)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,27 @@ func TestNotices(t *testing.T) {
 	config := load(t, "domain: web\ndescriptors:\n  - key: a\n    detailed_metric: true\n    rate_limit: {unit: day}\n")
 	if got := config.Notices(); len(got) != 2 || !strings.Contains(got[0], "config.yaml:3: detailed_metric and value_to_metric are ignored") ||
 		!strings.Contains(got[1], "config.yaml:5: rate_limit has no requests_per_unit") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestWhatIsNotRead checks that there is a notice for each file and folder that envoyproxy/ratelimit reads, and
+// Load does not.
+func TestWhatIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "b", "c.txt", ".hidden", "sub/d.yaml"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("domain: web\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := envoyconfig.Load(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reason = ": not read: rules are in files of the folder itself whose names end in .yaml or .yml"
+	want := []string{filepath.Join(dir, "b") + reason, filepath.Join(dir, "c.txt") + reason, filepath.Join(dir, "sub") + reason}
+	if got := config.Notices(); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

@@ -24,7 +24,7 @@ func NewWatcher(dir string, merge bool) *Watcher { return &Watcher{dir: dir, mer
 // or a time has changed. To replace a ConfigMap, Kubernetes changes a symbolic link, which changes
 // the paths.
 func (w *Watcher) Reload() (*Config, error) {
-	names, err := files(w.dir)
+	names, _, err := files(w.dir)
 	seen := fmt.Sprint(err)
 	for _, name := range names {
 		path, linkErr := filepath.EvalSymlinks(filepath.Join(w.dir, name))
@@ -60,20 +60,24 @@ func (w *Watcher) sum(names []string) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// files returns the names of the files to read in a folder.
-func files(dir string) ([]string, error) {
+// files returns the names of the files to read in a folder, and those of what else is in it, except names that
+// begin with a dot.
+func files(dir string) (names, others []string, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w; name the folder that has the .yaml files", err)
+		return nil, nil, fmt.Errorf("%w; name the folder that has the .yaml files", err)
 	}
-	var names []string
 	for _, entry := range list {
-		if extension := filepath.Ext(entry.Name()); !strings.HasPrefix(entry.Name(), ".") && (extension == ".yaml" || extension == ".yml") {
+		switch extension := filepath.Ext(entry.Name()); {
+		case strings.HasPrefix(entry.Name(), "."):
+		case extension == ".yaml" || extension == ".yml":
 			names = append(names, entry.Name())
+		default:
+			others = append(others, entry.Name())
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no file that ends in .yaml or .yml; put one there, or name another folder", dir)
+		return nil, nil, fmt.Errorf("%s has no file that ends in .yaml or .yml; put one there, or name another folder", dir)
 	}
-	return names, nil
+	return names, others, nil
 }

@@ -151,7 +151,8 @@ func (g *gateway) dial(t *testing.T, config *tls.Config) *grpc.ClientConn {
 // ready waits until the gateway is ready, and checks that both ports report it.
 func (g *gateway) ready(t *testing.T) {
 	t.Helper()
-	watch, err := healthapi.NewHealthClient(g.dial(t, nil)).Watch(t.Context(), &healthapi.HealthCheckRequest{Service: rls.RateLimitService_ServiceDesc.ServiceName})
+	client := healthapi.NewHealthClient(g.dial(t, nil))
+	watch, err := client.Watch(t.Context(), &healthapi.HealthCheckRequest{Service: rls.RateLimitService_ServiceDesc.ServiceName})
 	for err == nil {
 		var state *healthapi.HealthCheckResponse
 		if state, err = watch.Recv(); state.GetStatus() == healthapi.HealthCheckResponse_SERVING {
@@ -160,6 +161,9 @@ func (g *gateway) ready(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	if state, err := client.Check(t.Context(), &healthapi.HealthCheckRequest{Service: "ratelimit"}); err != nil || state.Status != healthapi.HealthCheckResponse_SERVING {
+		t.Fatalf("the name of envoyproxy/ratelimit: %v, %v", state, err)
 	}
 	if status, body := g.get(t, "/readyz"); status != http.StatusOK {
 		t.Fatalf("/readyz: %d %s", status, body)

@@ -31,6 +31,7 @@ func (g *Gateway) setEnding() {
 
 func (g *Gateway) setHealth(state healthapi.HealthCheckResponse_ServingStatus) {
 	g.health.SetServingStatus("", state)
+	g.health.SetServingStatus("ratelimit", state) // the name in envoyproxy/ratelimit, for probes that give it
 	g.health.SetServingStatus(rlsapi.RateLimitService_ServiceDesc.ServiceName, state)
 	g.health.SetServingStatus(kuadrant.RateLimitService_ServiceDesc.ServiceName, state)
 	g.health.SetServingStatus(quotaapi.RateLimitQuotaService_ServiceDesc.ServiceName, state)
