@@ -112,7 +112,7 @@ func everyCall(ctx context.Context, c *client.Client, key string) map[string]fun
 		"Allow":  func() error { return second(c.Allow(ctx, key, perDay)) },
 		"AllowN": func() error { return second(c.AllowN(ctx, key, perDay, 2)) },
 		"Penalize": func() error {
-			return second(c.Penalize(ctx, minuteToHour, req, client.Result{Source: "server", Index: 1}))
+			return second(c.Penalize(ctx, minuteToHour, req, client.Result{Source: "server", Index: 1, RetryAfter: time.Second}))
 		},
 		"Wait":            func() error { return c.Wait(ctx, client.For(key, perDay)) },
 		"TakeEstimate":    func() error { return second(c.TakeEstimate(ctx, req)) },

@@ -188,7 +188,7 @@ func TestSettleWithoutAServer(t *testing.T) {
 	}
 }
 
-// Hold asks for Each only if it needs it, because an old library does not know it.
+// TakeEstimate asks for Each only if it needs it, because an old library does not know it.
 func TestHoldAsksForEach(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		f := &fake{reply: append(integers(1, 10, 4, 0, 36000, 1), []any{})}

@@ -72,7 +72,7 @@ func TestRunPanics(t *testing.T) {
 	})
 }
 
-// If a lease is lost for any reason, the function's context is canceled, and Hold returns
+// If a lease is lost for any reason, the function's context is canceled, and Run returns
 // ErrLeaseLost.
 func TestRunLosesTheLease(t *testing.T) {
 	failing := func(from int, before, after error) func(string, int) (error, error) {
@@ -130,7 +130,7 @@ func TestRunLosesTheLease(t *testing.T) {
 					}
 					return own
 				})
-				if name == "closed" { // Hold releases the lease when the function has returned
+				if name == "closed" { // Run releases the lease when the function has returned
 					c = v.client(t, client.WithPrefix("rl:"))
 					if n := held(t, c); n != 0 {
 						t.Errorf("%d leases are held", n)
@@ -144,7 +144,7 @@ func TestRunLosesTheLease(t *testing.T) {
 	}
 }
 
-// Hold renews the lease by the lease's own time, although another lease of the key lasts longer.
+// Run renews the lease by the lease's own time, although another lease of the key lasts longer.
 func TestRunWithAShorterLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
 		limit := limits.Concurrency(2, time.Hour)
@@ -205,7 +205,7 @@ func TestRunWhileTheLeaseGetsShorter(t *testing.T) {
 	}
 }
 
-// If the library does not say how long a lease is held, Hold does not run the function. If such a
+// If the library does not say how long a lease is held, Run does not run the function. If such a
 // library is deployed while the function runs, the lease is lost when the time that was last told
 // has passed.
 func TestRunWithAnOldLibrary(t *testing.T) {
@@ -265,7 +265,7 @@ func TestRunSurvivesAFailure(t *testing.T) {
 	}
 }
 
-// If the function returns without noticing that the lease was lost, Hold reports it.
+// If the function returns without noticing that the lease was lost, Run reports it.
 func TestRunLostUnnoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *virtual, c *client.Client) {
 		err := c.Lease("jobs", oneJob, "").Run(t.Context(), func(context.Context) error {
@@ -336,8 +336,8 @@ func TestRunUnderAShadow(t *testing.T) {
 	}, embedded.WithLibrary(build.Text()))
 }
 
-// If the policy becomes a shadow policy while the function runs, Hold goes on without a lease. If it
-// becomes enforced, Hold notices that the lease is lost.
+// If the policy becomes a shadow policy while the function runs, Run goes on without a lease. If it
+// becomes enforced, Run notices that the lease is lost.
 func TestRunWhilePolicyChanges(t *testing.T) {
 	text := func(shadow bool) string {
 		return must[functions.Build](t)(functions.New(functions.WithPolicies(
