@@ -44,7 +44,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 	return err
 }
 
-// neverFree is the error of a lease that no release makes possible.
+// neverFree returns the error text for a lease that is denied even if no other lease is held.
 func (l *Lease) neverFree() string {
 	return fmt.Sprintf("no place of %q is ever free for this lease: the limit has none, or its Class or Floor leaves all of them to others", l.limit)
 }

@@ -205,7 +205,7 @@ func TestRunWhileTheLeaseGetsShorter(t *testing.T) {
 	}
 }
 
-// If the library does not say how long a lease is held, Run does not run the function. If such a
+// If the library does not say how long a lease is held, Run does not call the function. If such a
 // library is deployed while the function runs, the lease is lost when the time that was last told
 // has passed.
 func TestRunWithAnOldLibrary(t *testing.T) {

@@ -198,7 +198,8 @@ func (f *fallbacks) local(req *Request, why error) (Result, error) {
 	return res, nil
 }
 
-// lends reports whether the pool beside a guarantee holds cost units, so that a server can lend them.
+// lends reports whether req has a guarantee and a pool, and the full pool could lend cost units. A server may then
+// allow the call.
 func lends(req *Request, known []parsedKey, cost int64) bool {
 	for i, key := range known {
 		if key.pool || req.Borrow && i > 0 {

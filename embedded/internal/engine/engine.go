@@ -82,8 +82,8 @@ func New(command Command) *Engine {
 	e := &Engine{
 		lua:     newThreads(),
 		command: command,
-		// A machine that runs many tests at once may be twenty times slower than an idle one, and
-		// gopher-lua is slower than Redis, which reports BUSY after 5 s, and allows a load 0.5 s.
+		// Redis reports BUSY after 5 s, and stops a load after 0.5 s. These limits are longer, because
+		// gopher-lua is slower, and a machine that runs many tests may be twenty times slower still.
 		CallLimit:   30 * time.Second,
 		LoadLimit:   30 * time.Second,
 		MemoryLimit: 1 << 30,

@@ -60,8 +60,8 @@ func (w *Watcher) sum(names []string) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// files returns the names of the files to read in a folder, and those of what else is in it, except names that
-// begin with a dot.
+// files returns the names of the files to read in a folder, and the names of everything else in it. It leaves out
+// names that begin with a dot.
 func files(dir string) (names, others []string, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
