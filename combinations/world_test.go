@@ -28,7 +28,7 @@ type world struct {
 	model     *model.Model
 	ahead     time.Duration // how far the server's clock is ahead of the bubble's
 	now       int64         // the server's time, in microseconds since the epoch
-	counts    map[model.Side]model.Counts
+	counts    map[string][]int64
 	ledger    map[int64][]*execution // executed commands by exported call
 	seen      map[int64][]observation
 	faults    []fault
@@ -134,6 +134,7 @@ func (w *world) deploy(build int) {
 	}
 	w.loaded[0] = build
 	w.counts, w.model.Calls = w.policyCalls(), map[model.Side]model.Counts{}
+	w.model.ClassCalls, w.model.BorrowCalls = map[model.Class]model.Counts{}, map[string]model.Borrows{}
 }
 
 func must(err error) {
@@ -164,29 +165,60 @@ func (w *world) do(args ...any) any {
 	return reply
 }
 
-// policyCalls returns the counts of calls that the library reports.
-func (w *world) policyCalls() map[model.Side]model.Counts {
-	counts := map[model.Side]model.Counts{}
-	list, _ := respmap.Of(w.do("FCALL_RO", "ratelimit_info", "0"))["policy_calls"].([]any)
-	for _, entry := range list {
-		f := entry.([]any)
-		name := f[0].(string)
-		counts[model.Side{Policy: name}] = model.Counts{Allowed: f[1].(int64), Denied: f[2].(int64)}
-		if len(f) > 3 {
-			counts[model.Side{Policy: name, Canary: true}] = model.Counts{Allowed: f[4].(int64), Denied: f[5].(int64)}
+// policyCalls returns the counts of calls that ratelimit_info reports: "policy_calls api" is {allowed,
+// denied} for the policy api; with a canary, its percent and its two counts follow. The names of the
+// others are "class_calls api batch" and "borrow_calls tenant".
+func (w *world) policyCalls() map[string][]int64 {
+	counts := map[string][]int64{}
+	info := respmap.Of(w.do("FCALL_RO", "ratelimit_info", "0"))
+	for _, field := range []string{"policy_calls", "class_calls", "borrow_calls"} {
+		list, _ := info[field].([]any)
+		for _, entry := range list {
+			name, n := field, []int64(nil)
+			for _, value := range entry.([]any) {
+				if number, ok := value.(int64); ok {
+					n = append(n, number)
+				} else {
+					name += " " + value.(string)
+				}
+			}
+			counts[name] = n
 		}
+	}
+	return counts
+}
+
+// modelCalls returns the counts of the model as policyCalls does.
+func (w *world) modelCalls() map[string][]int64 {
+	counts := map[string][]int64{}
+	for name, n := range w.counts {
+		counts[name] = make([]int64, len(n))
+	}
+	for side, n := range w.model.Calls {
+		at := 0
+		if side.Canary {
+			at = 3
+		}
+		copy(counts["policy_calls "+side.Policy][at:], []int64{n.Allowed, n.Denied})
+	}
+	for class, n := range w.model.ClassCalls {
+		copy(counts["class_calls "+class.Policy+" "+class.Class], []int64{n.Allowed, n.Denied})
+	}
+	for policy, n := range w.model.BorrowCalls {
+		copy(counts["borrow_calls "+policy], []int64{n.Guaranteed, n.Borrowed, n.Denied})
 	}
 	return counts
 }
 
 // checkCounts compares the counts of policies with those of the model.
 func (w *world) checkCounts() {
-	got := w.policyCalls()
-	for side, n := range got {
-		n.Allowed -= w.counts[side].Allowed
-		n.Denied -= w.counts[side].Denied
-		if want := w.model.Calls[side]; n != want {
-			w.fail("counts of policies", "%+v: the library counted %+v, the model %+v", side, n, want)
+	want := w.modelCalls()
+	for name, n := range w.policyCalls() {
+		for i := range n {
+			n[i] -= w.counts[name][i]
+		}
+		if !slices.Equal(n, want[name]) {
+			w.fail("counts of policies", "%s: the library counted %v, the model %v", name, n, want[name])
 		}
 	}
 }
