@@ -54,10 +54,9 @@ func TestHistories(t *testing.T) {
 }
 
 // TestHistoriesFindDefects checks that runs find defects of the library on real servers, during
-// faults. Each standalone server gets some of the defects; the tests of package histories try all of
-// them.
+// faults. Each backend gets some of the defects; the tests of package histories try all of them.
 func TestHistoriesFindDefects(t *testing.T) {
-	all := slices.DeleteFunc(slices.Clone(backends(t)), func(b *backend.Backend) bool { return b.Cluster })
+	all := backends(t)
 	eachBackend(t, func(t *testing.T, b *backend.Backend) {
 		for i := slices.Index(all, b); i < len(histories.Defects); i += len(all) {
 			defect := histories.Defects[i]
@@ -73,5 +72,5 @@ func TestHistoriesFindDefects(t *testing.T) {
 				t.Logf("found after %d calls in %.1f s", report.Calls, report.Elapsed.Seconds())
 			})
 		}
-	}, standalone, withClock)
+	}, withClock)
 }
