@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,6 +59,9 @@ func Check(o Options, out io.Writer) error {
 	if len(o.Policies) > 0 {
 		fmt.Fprintf(out, "--policies: %d policies, build %s\n", len(g.build.Policies()), g.build.ID())
 	}
+	if config == nil && len(o.Policies) == 0 {
+		fmt.Fprintln(out, "only flags were checked: neither --envoy-config nor --policies names files")
+	}
 	for _, notice := range o.notices() {
 		fmt.Fprintln(out, notice)
 	}
@@ -97,8 +99,8 @@ func address(flag, addr string) error {
 	if err != nil {
 		return fmt.Errorf("%s %q names no port; write an address such as 127.0.0.1:8080, or unix:/path", flag, addr)
 	}
-	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > 65535) { // a name may be a service, such as http
-		return fmt.Errorf("%s %q has the port %d; write one from 0 to 65535, such as 8080", flag, addr, n)
+	if _, err := net.LookupPort("tcp", port); err != nil { // a name may be a service, such as http
+		return fmt.Errorf("%s %q has the port %s; write one from 0 to 65535, such as 8080", flag, addr, port)
 	}
 	return nil
 }
