@@ -117,7 +117,7 @@ func distinct(a, addr, b, other string) error {
 // if they are not those of --policies. In a cluster it asks one server.
 func (g *Gateway) onServers(ctx context.Context) []any {
 	const longest = 1000 // bytes of policy names
-	info, err := g.limiter.Info(ctx)
+	info, err := g.checker.Info(ctx)
 	if err != nil {
 		return []any{"build", "unknown", "error", err}
 	}
@@ -131,6 +131,9 @@ func (g *Gateway) onServers(ctx context.Context) []any {
 	if len(g.options.Policies) > 0 && (len(differ) > 0 || !named && info.BuildID != g.build.ID()) {
 		g.options.Log.Warn("the servers do not run --policies, and the gateway does not replace them; deploy them with: ratelimit deploy --policies "+strings.Join(g.options.Policies, " --policies "),
 			"servers", info.BuildID, "policies", g.build.ID(), "missing", differ)
+	}
+	if rules := g.rules.Load(); len(info.Policies) == 0 && g.options.XDS.Server == "" && (rules == nil || rules.Rules() == 0) {
+		g.options.Log.Warn("there are no rules and no policies, so only a request with a limit of its own is limited; give --envoy-config or --xds, or deploy policies with: ratelimit deploy --policies FILE")
 	}
 	return []any{"library", info.Version, "build", info.BuildID, "policies", printable.Cut(strings.Join(info.Policies, ","), longest)}
 }
