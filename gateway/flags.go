@@ -10,9 +10,9 @@ import (
 )
 
 // named reports whether there is anything to check: a flag that the command line or a variable has set.
-func named(flags *pflag.FlagSet) (any bool) {
-	flags.Visit(func(f *pflag.Flag) { any = any || f.Name != "check-config" && f.Name != "log" })
-	return any
+func named(flags *pflag.FlagSet) (found bool) {
+	flags.Visit(func(f *pflag.Flag) { found = found || f.Name != "check-config" && f.Name != "log" })
+	return found
 }
 
 // suggest adds to an error about an unknown flag the flag that was perhaps meant.
