@@ -35,8 +35,11 @@ func apply(flags *pflag.FlagSet, settings *environ.Settings) error {
 	return nil
 }
 
-// list logs what the variables do. settings may be nil.
-func list(log *slog.Logger, settings *environ.Settings) {
+// list logs what the variables do, and which ones have almost the name of one. settings may be nil.
+func list(log *slog.Logger, settings *environ.Settings, misspelled []environ.Note) {
+	for _, n := range misspelled {
+		log.Warn("a variable has no effect", "variable", n.Name, "because", n.Why)
+	}
 	if settings == nil {
 		return
 	}

@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,10 +27,23 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, even while requests are in progress
 	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "ratelimit-gateway:", err)
+		fmt.Fprintln(os.Stderr, shown(err))
 		stop()
 		os.Exit(1)
 	}
+}
+
+// problems are what --check-config has found.
+type problems struct{ error }
+
+// shown returns err with the name of the program before each line. Problems have none, so that each of
+// their lines begins with the position in a file.
+func shown(err error) string {
+	if _, ok := errors.AsType[problems](err); ok {
+		return err.Error()
+	}
+	const name = "ratelimit-gateway: "
+	return name + strings.ReplaceAll(err.Error(), "\n", "\n"+name)
 }
 
 func command() *cobra.Command {
@@ -69,10 +84,16 @@ func command() *cobra.Command {
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
 			slog.SetDefault(o.Log) // package httplimit logs there
-			list(o.Log, usual)
+			list(o.Log, usual, environ.Misspelled(os.Environ()))
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			if check {
-				return process.Check(o, cmd.OutOrStdout())
+				if !named(cmd.Flags()) {
+					return errors.New("--check-config has nothing to check; name what the gateway gets, such as --envoy-config DIR or --policies FILE")
+				}
+				if err := process.Check(o, cmd.OutOrStdout()); err != nil {
+					return problems{err}
+				}
+				return nil
 			}
 			return process.Run(cmd.Context(), o, func(grpc, http, admin net.Addr) {
 				at := []any{"grpc", grpc, "http", http}
@@ -115,9 +136,10 @@ func command() *cobra.Command {
 	flags.StringVar(&o.TLS.Key, "tls-key", "", "its key")
 	flags.StringVar(&o.TLS.ClientCA, "tls-client-ca", "", "authorities of client certificates; clients then need one")
 	flags.BoolVar(&o.TLS.GRPCOnly, "tls-grpc-only", false, "the HTTP port has no TLS, for probes without it")
-	flags.BoolVar(&check, "check-config", false, "check the flags and the files that they name, and end: for CI; it asks no server")
+	flags.BoolVar(&check, "check-config", false, "check the other flags and the files that they name, and end: for CI; it asks no server")
 	flags.BoolVar(&health, "health", false, "ask the gateway at --http whether it is running, and end: for HEALTHCHECK of containers")
 	flags.StringVar(&level, "log", "info", "level of the log: debug, info, warn or error")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggest(cmd.Flags(), err) })
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
 	return cmd
 }

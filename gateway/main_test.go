@@ -83,7 +83,12 @@ func TestWrongUse(t *testing.T) {
 		"--dev --http 127.0.0.1:0 --grpc 127.0.0.1:99999999": "--grpc 127.0.0.1:99999999: ",
 		"--dev --ipv6-prefix 129":                            "--ipv6-prefix 129 is not the length of an IPv6 prefix; write 1 to 128",
 		"--dev --trusted-proxies 10.0.0.0/8,x":               `"x" is not a network`,
-		"--rediss x":                                         "unknown flag: --rediss",
+		"--rediss x":                                         "unknown flag: --rediss; was --redis meant?",
+		"-redis x":                                           "unknown shorthand flag: 'r' in -redis; was --redis meant?",
+		"--polices x":                                        "unknown flag: --polices; was --policies meant?",
+		"--config x":                                         "unknown flag: --config; --help lists all",
+		"--check-config":                                     "--check-config has nothing to check; name what the gateway gets, such as --envoy-config DIR or --policies FILE",
+		"--check-config --log debug":                         "--check-config has nothing to check",
 	} {
 		cmd := command()
 		cmd.SetOut(io.Discard)
@@ -91,6 +96,37 @@ func TestWrongUse(t *testing.T) {
 		cmd.SetArgs(strings.Fields(args))
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestShown checks that each line of an error has the name of the program, and that lines of
+// --check-config have none, so that they begin with the file.
+func TestShown(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		require(t, os.WriteFile(filepath.Join(folder, name), []byte("domain: "+name+"\ndescriptors: [{key: a, wrong: 1}]\n"), 0o600))
+	}
+	for _, prefix := range []string{"", "ratelimit-gateway: "} {
+		args := []string{"--envoy-config", folder}
+		if prefix == "" {
+			args = append(args, "--check-config")
+		}
+		cmd := command()
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(args)
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil {
+			t.Fatal("no error")
+		}
+		lines := strings.Split(shown(err), "\n")
+		if len(lines) != 2 {
+			t.Fatalf("%d lines: %s", len(lines), err)
+		}
+		for i, line := range lines {
+			if want := prefix + filepath.Join(folder, []string{"a.yaml", "b.yaml"}[i]) + ":2:"; !strings.HasPrefix(line, want) {
+				t.Errorf("%q; want it to begin with %s", line, want)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,13 +91,16 @@ func rules(n int) []*rlsconf.RateLimitConfig {
 	return list
 }
 
-// control misbehaves as an xDS server until ctx is done. At the end, it works again.
-func control(ctx context.Context, server *xdstest.Server, port *freezer) {
+// turnsOfControl is how many things control does in turn.
+const turnsOfControl = 9
+
+// control misbehaves as an xDS server until ctx is done, and sends many rules. At the end, it works again.
+func control(ctx context.Context, server *xdstest.Server, port *freezer, many int) {
 	wrong := func(resource *anypb.Any) {
 		server.Send(&discovery.DiscoveryResponse{VersionInfo: "bad", TypeUrl: rulesType, Resources: []*anypb.Any{resource}})
 	}
 	for n := 0; ctx.Err() == nil; n++ {
-		switch n % 8 {
+		switch n % turnsOfControl {
 		case 0:
 			wrong(&anypb.Any{TypeUrl: rulesType, Value: []byte("garbage")})
 		case 1:
@@ -120,12 +124,28 @@ func control(ctx context.Context, server *xdstest.Server, port *freezer) {
 			port.cut()
 			pause(ctx, 200*time.Millisecond)
 			port.garbage.Store(false)
+		case 8:
+			large(ctx, server, fmt.Sprint("large", n), many)
 		}
 		pause(ctx, 50*time.Millisecond)
 		port.turns.Add(1)
 	}
 	server.Set("last", rules(0)...)
 	port.cut()
+}
+
+// large sends a set with many rules, and waits until the gateway uses it.
+func large(ctx context.Context, server *xdstest.Server, version string, many int) {
+	config := &rlsconf.RateLimitConfig{Name: "large", Domain: "large"}
+	for i := range many {
+		config.Descriptors = append(config.Descriptors, &rlsconf.RateLimitDescriptor{
+			Key: "user", Value: fmt.Sprint(i), RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_YEAR, RequestsPerUnit: uint32(i)},
+		})
+	}
+	server.Set(version, append(rules(0), config)...)
+	for ctx.Err() == nil && !slices.ContainsFunc(server.Requests(), func(r *discovery.DiscoveryRequest) bool { return r.VersionInfo == version }) {
+		pause(ctx, 20*time.Millisecond)
+	}
 }
 
 const rulesType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"

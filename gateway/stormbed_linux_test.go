@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -24,7 +28,7 @@ import (
 func newStorm(t *testing.T, streams int) (*storm, *freezer, *xdstest.Server, *redistest.Server, *redistest.Output) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policies.yaml")
-	require(t, os.WriteFile(path, []byte("policies:\n  tokens: {limit: fixed_window "+strconv.Itoa(perTenant)+"/d}\n  quota: {limit: "+strconv.Itoa(quotaRate)+"/s burst="+strconv.Itoa(quotaBurst)+"}\n"), 0o600))
+	require(t, os.WriteFile(path, []byte("policies:\n  tokens: {limit: fixed_window "+strconv.Itoa(perTenant)+"/d}\n  quota: {limit: "+strconv.Itoa(quotaRate)+"/s burst="+strconv.Itoa(quotaBurst)+"}\n  door: {limit: fixed_window "+strconv.Itoa(perUser)+"/300d}\n"), 0o600))
 	redis, server := redistest.Run(t), xdstest.New()
 	port := &freezer{Listener: must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))}
 	xds := grpc.NewServer()
@@ -45,7 +49,7 @@ func newStorm(t *testing.T, streams int) (*storm, *freezer, *xdstest.Server, *re
 	})
 	redistest.Eventually(t, "the gateway is ready", func() bool { return strings.Contains(log.String(), "msg=ready") })
 	found := addresses.FindStringSubmatch(log.String())
-	s := &storm{T: t, http: found[2], pid: cmd.Process.Pid}
+	s := &storm{T: t, http: found[2], pid: cmd.Process.Pid, web: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
 	for range 1 + streams/100 {
 		conn := must[*grpc.ClientConn](t)(grpc.NewClient(found[1], grpc.WithTransportCredentials(insecure.NewCredentials())))
 		t.Cleanup(func() { _ = conn.Close() })
@@ -93,4 +97,32 @@ func (s *storm) bounded() {
 		}
 	}
 	s.Logf("%d requests passed at the Envoys", sums[len(s.passed)])
+}
+
+// passing reports whether requests have passed at the Envoys with one bucket.
+func (s *storm) passing() bool {
+	for i := range s.passed {
+		if s.passed[i].Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// metric returns a number of /metrics.
+func (s *storm) metric(name string) int {
+	response, err := http.Get("http://" + s.http + "/metrics")
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if found == nil {
+		s.Fatalf("no metric %s", name)
+	}
+	return int(must[float64](s.T)(strconv.ParseFloat(string(found[1]), 64)))
 }

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +36,7 @@ type storm struct {
 	ctx     context.Context // done when the callers must end
 	conns   []*grpc.ClientConn
 	http    string
+	web     *http.Client
 	pid     int
 	began   time.Time
 	readers sync.WaitGroup
@@ -46,6 +45,7 @@ type storm struct {
 	unavailable        atomic.Int64
 	committed, left    atomic.Int64       // units that were committed, and reservations that nobody committed
 	allowed, undecided [64]atomic.Int64   // requests by user
+	entered, unknown   [64]atomic.Int64   // those of forward auth
 	passed             [4096]atomic.Int32 // requests that the Envoys with one bucket let pass, by quotaStep
 }
 
@@ -57,11 +57,7 @@ func (s *storm) call(do func(context.Context) error) error {
 	defer cancel()
 	began := time.Now()
 	err := do(ctx)
-	for took := int64(time.Since(began)); ; {
-		if most := s.slowest.Load(); took <= most || s.slowest.CompareAndSwap(most, took) {
-			break
-		}
-	}
+	s.took(began)
 	switch code := status.Code(err); code {
 	case codes.Unavailable:
 		s.unavailable.Add(1)
@@ -70,6 +66,15 @@ func (s *storm) call(do func(context.Context) error) error {
 		s.Errorf("an answer has the code %v: %v", code, err)
 	}
 	return err
+}
+
+// took notes the time of an answer.
+func (s *storm) took(began time.Time) {
+	for took := int64(time.Since(began)); ; {
+		if most := s.slowest.Load(); took <= most || s.slowest.CompareAndSwap(most, took) {
+			break
+		}
+	}
 }
 
 // ask asks for a user of a domain.
@@ -161,42 +166,16 @@ func (s *storm) crowd(streams int) {
 	}
 }
 
-// passing reports whether requests have passed at the Envoys with one bucket.
-func (s *storm) passing() bool {
-	for i := range s.passed {
-		if s.passed[i].Load() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// metric returns a number of /metrics.
-func (s *storm) metric(name string) int {
-	response, err := http.Get("http://" + s.http + "/metrics")
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
-	if found == nil {
-		s.Fatalf("no metric %s", name)
-	}
-	return int(must[float64](s.T)(strconv.ParseFloat(string(found[1]), 64)))
-}
-
-// TestAllAtOnce sends everything that is wrong at the same time: an xDS server that sends garbage, flaps
-// and hangs, reservations that are wrong, forged, repeated or never committed, Envoys that lie, never
-// report or connect again and again, and many streams, beside ordinary requests, while Redis stops and
-// continues. With RATELIMIT_SOAK, it does so for a minute, with 10,000 streams.
+// TestAllAtOnce sends everything that is wrong at the same time: an xDS server that sends garbage and
+// many rules, flaps and hangs, reservations that are wrong, forged, repeated or never committed, Envoys that
+// lie, never report or connect again and again, JSON that is none, and many streams, beside ordinary
+// requests over gRPC and forward auth, while Redis stops and continues. No answer may come after the
+// caller's deadline of a minute. With RATELIMIT_SOAK, it does so for a minute, with 10,000 streams and
+// 100,000 rules, and answers must come much earlier.
 func TestAllAtOnce(t *testing.T) {
-	streams, stops, length, each, most := 200, 1, time.Duration(0), 100*time.Millisecond, 300 // MB, with room for the race detector
+	streams, many, stops, length, each, most := 200, 2000, 1, time.Duration(0), 100*time.Millisecond, 300 // MB, with room for the race detector
 	if os.Getenv("RATELIMIT_SOAK") != "" {
-		streams, stops, length, each, most = 10_000, 4, 8*time.Second, time.Second, 600
+		streams, many, stops, length, each, most = 10_000, 100_000, 4, 8*time.Second, time.Second, 1200
 	}
 	s, port, xds, redis, log := newStorm(t, streams)
 	before := s.metric("go_goroutines")
@@ -204,13 +183,20 @@ func TestAllAtOnce(t *testing.T) {
 	defer cancel()
 	s.ctx, s.began = ctx, time.Now()
 	var all sync.WaitGroup
-	all.Go(func() { control(ctx, xds, port) })
+	all.Go(func() { control(ctx, xds, port, many) })
 	all.Go(func() { s.crowd(streams) })
 	s.envoys(&all, each)
 	for caller := range 16 {
 		all.Go(func() {
 			for n := caller; ctx.Err() == nil; n++ {
-				s.traffic(n, int(time.Since(s.began).Seconds())%len(s.allowed)) // others each second
+				user := int(time.Since(s.began).Seconds()) % len(s.allowed) // others each second
+				s.traffic(n, user)
+				if caller < 4 {
+					s.knock(user)
+				}
+				if caller == 0 {
+					s.nonsense()
+				}
 			}
 		})
 		all.Go(func() {
@@ -223,7 +209,7 @@ func TestAllAtOnce(t *testing.T) {
 	for range stops {
 		committed, turns := s.committed.Load(), port.turns.Load()
 		redistest.Eventually(t, "reservations are committed, and the xDS server has done everything", func() bool {
-			return s.committed.Load() > committed && port.turns.Load() >= turns+8
+			return s.committed.Load() > committed && port.turns.Load() >= turns+turnsOfControl
 		})
 		pause(ctx, length)
 		unavailable := s.unavailable.Load()
@@ -250,6 +236,7 @@ func TestAllAtOnce(t *testing.T) {
 			t.Errorf("user %d: %d requests were allowed and %d were not decided; the limit is %d", user, got, unknown, perUser)
 		}
 	}
+	s.allKnocked()
 	redistest.Eventually(t, "the last rules are in use", func() bool {
 		answer, err := s.ask(0, "flap", "a")
 		return err == nil && answer.Statuses[0].GetCurrentLimit().GetRequestsPerUnit() == flapUnits
@@ -269,6 +256,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 	s.readers.Wait()
 	http.DefaultClient.CloseIdleConnections()
+	s.web.CloseIdleConnections()
 	redistest.Eventually(t, "all streams have ended", func() bool { return s.metric("ratelimit_gateway_rlqs_streams") == 0 })
 	redistest.Eventually(t, "the goroutines have ended", func() bool { return s.metric("go_goroutines") <= before+10 })
 	peak := memory(t, s.pid)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,7 +73,8 @@ func TestContainerOverTLS(t *testing.T) {
 
 // TestGatewayContainer checks that the gateway deploys the library and becomes ready in its
 // container, that it does not run as root, and that it exits with code 0 when the container is
-// stopped.
+// stopped. It starts the image with its own arguments, and as the service in the compose example of
+// envoyproxy/ratelimit, which docs/swap.md repeats.
 func TestGatewayContainer(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
 	require(t, os.WriteFile(bundle, []byte("none"), 0o600))
@@ -86,7 +89,65 @@ func TestGatewayContainer(t *testing.T) {
 		if code := docker(t, 0, "inspect", "--format", "{{.State.ExitCode}} {{.Config.User}}", id); code != "0 65532:65532\n" {
 			t.Errorf("exit code and user: %s; the log:\n%s", code, docker(t, 0, "logs", id))
 		}
+		t.Run("compose", func(t *testing.T) { swapped(t, image, b.Addrs()[0]) })
 	}, inDocker, standalone, prepared(made))
+}
+
+// swapped runs an image with the command, the variables and the files of docs/swap.md, and asks three times
+// for a rule of two requests a year.
+func swapped(t *testing.T, image, redis string) {
+	_, block, found := strings.Cut(string(must[[]byte](t)(os.ReadFile("../docs/swap.md"))), "    environment:\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatal("docs/swap.md has no environment")
+	}
+	folder := t.TempDir()
+	require(t, os.Chmod(folder, 0o755)) // for the image's user
+	require(t, os.WriteFile(filepath.Join(folder, "example.yaml"), []byte("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]\n"), 0o644))
+	args := []string{"run", "--detach", "--network", "host", "--volume", folder + ":/data/ratelimit/config:ro", "--env", "HOST=127.0.0.1", "--env", "PORT=0", "--env", "GRPC_HOST=127.0.0.1", "--env", "GRPC_PORT=0"}
+	for line := range strings.Lines(block) {
+		variable := strings.TrimPrefix(strings.TrimSpace(line), "- ")
+		if strings.HasPrefix(variable, "REDIS_URL=") {
+			variable = "REDIS_URL=" + redis
+		}
+		args = append(args, "--env", variable)
+	}
+	id := strings.TrimSpace(docker(t, 0, append(args, image, "/bin/ratelimit", "--timeout", "1m")...))
+	defer docker(t, 0, "rm", "--force", id)
+	log := ""
+	redistest.Eventually(t, "the gateway is ready", func() bool {
+		log = docker(t, 0, "logs", id)
+		return strings.Contains(log, "msg=ready")
+	})
+	var got []byte
+	for range 3 {
+		got = append(got, shouldRateLimit(t, regexp.MustCompile(`msg=listening grpc=(\S+)`).FindStringSubmatch(log)[1], "rl", "foo", "bar"))
+	}
+	if string(got) != "\x01\x01\x02" {
+		t.Errorf("the answers are %v, want OK, OK and OVER_LIMIT; the log:\n%s", got, docker(t, 0, "logs", id))
+	}
+}
+
+// shouldRateLimit calls Envoy's rate limit service, and returns overall_code. The messages are written by
+// hand, because this module has no gRPC.
+func shouldRateLimit(t *testing.T, addr, domain, key, value string) (code byte) {
+	t.Helper()
+	field := func(number byte, text string) string { return string([]byte{number<<3 | 2, byte(len(text))}) + text }
+	message := field(1, domain) + field(2, field(1, field(1, key)+field(2, value)))
+	request := must[*http.Request](t)(http.NewRequestWithContext(testContext(t), http.MethodPost, "http://"+addr+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+		strings.NewReader("\x00\x00\x00\x00"+string([]byte{byte(len(message))})+message)))
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("TE", "trailers")
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	response := must[*http.Response](t)(transport.RoundTrip(request))
+	defer response.Body.Close()
+	answer := must[[]byte](t)(io.ReadAll(response.Body))
+	if len(answer) < 7 || answer[5] != 1<<3 {
+		t.Fatalf("the answer is %q, with the trailer %v and the header %v", answer, response.Trailer, response.Header)
+	}
+	return answer[6]
 }
 
 // serveTLS accepts TLS connections and forwards them to a server without TLS.

@@ -74,6 +74,9 @@ func parseURLs(given string) (Servers, error) {
 		if err != nil {
 			return s, fmt.Errorf("is not a URL (%w)", withoutURL(err))
 		}
+		if strings.Count(u.Host, ":") > 1 && !strings.HasPrefix(u.Host, "[") {
+			return s, errors.New("has a host with more than one colon; write one port, and an IPv6 address as in [::1]:6379")
+		}
 		o, err := redis.ParseURL(u.String())
 		if err != nil {
 			return s, fmt.Errorf("%s is not usable (%s)", shown(u), strings.TrimPrefix(err.Error(), "redis: "))

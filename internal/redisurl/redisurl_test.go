@@ -135,6 +135,15 @@ func TestOptionsOfURLs(t *testing.T) {
 	}
 }
 
+func TestTwoPortsAreRefused(t *testing.T) {
+	for _, given := range []string{"h:26379:9", "redis://h:26379:9", "rediss://ann:sekret@h:1:2/3", "h:1,i:2:3", "redis://::1"} {
+		s, err := redisurl.Parse(given)
+		if err == nil || err.Error() != "has a host with more than one colon; write one port, and an IPv6 address as in [::1]:6379; give one such as redis://user:password@host:6379" {
+			t.Errorf("%s: %v, %v", given, s.Addrs, err)
+		}
+	}
+}
+
 func TestSentinelsOfAClusterAreRefused(t *testing.T) {
 	_, err := redisurl.Parse("redis+cluster-sentinel://u:sekret@h/name")
 	if err == nil || err.Error() != "names Sentinels and a cluster, but Sentinels watch no cluster; give one such as redis-sentinel://host:26379,host:26379/name" {

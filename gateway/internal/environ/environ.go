@@ -38,12 +38,8 @@ var marks = []string{"REDIS_SOCKET_TYPE", "CONFIG_TYPE", "RUNTIME_ROOT", "RUNTIM
 // returns nil if they are not those of a deployment of envoyproxy/ratelimit. The error names each
 // variable whose meaning the gateway does not have, and what to do.
 func Read(environment []string) (*Settings, error) {
-	r := reader{vars: map[string]string{}}
-	for _, text := range environment {
-		name, value, _ := strings.Cut(text, "=")
-		r.vars[name] = value // "" is the same as not set
-	}
-	if !slices.ContainsFunc(marks, func(name string) bool { return r.vars[name] != "" }) {
+	r := newReader(environment)
+	if !r.deployment() {
 		return nil, nil
 	}
 	r.ports()
@@ -51,6 +47,9 @@ func Read(environment []string) (*Settings, error) {
 	r.rules()
 	r.others()
 	if len(r.wrong) > 0 {
+		for _, n := range Misspelled(environment) { // perhaps the cause
+			r.wrong = append(r.wrong, fmt.Errorf("%s: %s", n.Name, n.Why))
+		}
 		return nil, errors.Join(r.wrong...)
 	}
 	slices.SortFunc(r.Notes, func(a, b Note) int { return strings.Compare(a.Name, b.Name) })
@@ -61,6 +60,20 @@ type reader struct {
 	Settings
 	vars  map[string]string
 	wrong []error
+}
+
+func newReader(environment []string) *reader {
+	r := &reader{vars: map[string]string{}}
+	for _, text := range environment {
+		name, value, _ := strings.Cut(text, "=")
+		r.vars[name] = value // "" is the same as not set
+	}
+	return r
+}
+
+// deployment reports whether the variables are those of a deployment of envoyproxy/ratelimit.
+func (r *reader) deployment() bool {
+	return slices.ContainsFunc(marks, func(name string) bool { return r.vars[name] != "" })
 }
 
 // flag sets a flag from those of the variables that are set.
@@ -87,6 +100,15 @@ func (r *reader) on(name string) bool {
 	return yes
 }
 
+// port returns a variable that is the number of a port.
+func (r *reader) port(name, standard string) string {
+	text := r.get(name, standard)
+	if _, err := strconv.ParseUint(text, 10, 16); err != nil {
+		r.refuse(name, "write a number from 0 to 65535, such as "+standard)
+	}
+	return text
+}
+
 func (r *reader) refuse(name, remedy string) {
 	r.wrong = append(r.wrong, fmt.Errorf("%s=%s: %s", name, r.vars[name], remedy))
 }
@@ -101,11 +123,11 @@ func (r *reader) note(why string, names ...string) {
 }
 
 func (r *reader) ports() {
-	r.flag("http", net.JoinHostPort(r.get("HOST", "0.0.0.0"), r.get("PORT", "8080")), "HOST", "PORT")
+	r.flag("http", net.JoinHostPort(r.get("HOST", "0.0.0.0"), r.port("PORT", "8080")), "HOST", "PORT")
 	if socket := r.vars["GRPC_UDS"]; socket != "" {
 		r.flag("grpc", "unix:"+socket, "GRPC_UDS")
 	} else {
-		r.flag("grpc", net.JoinHostPort(r.get("GRPC_HOST", "0.0.0.0"), r.get("GRPC_PORT", "8081")), "GRPC_HOST", "GRPC_PORT")
+		r.flag("grpc", net.JoinHostPort(r.get("GRPC_HOST", "0.0.0.0"), r.port("GRPC_PORT", "8081")), "GRPC_HOST", "GRPC_PORT")
 	}
 	files := []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT"}
 	if !r.on("GRPC_SERVER_USE_TLS") {
@@ -160,6 +182,11 @@ func (r *reader) redis() {
 	case kind == "SINGLE" && socket == "unix":
 		if r.on("REDIS_TLS") {
 			r.refuse("REDIS_TLS", "leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp")
+		}
+		if _, port, err := net.SplitHostPort(at); err == nil && !strings.Contains(at, "/") {
+			if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+				r.refuse("REDIS_URL", "this is the path of a socket unless REDIS_SOCKET_TYPE is tcp; set REDIS_SOCKET_TYPE=tcp, or write a path such as /run/redis.sock")
+			}
 		}
 		scheme = "unix"
 	case kind == "CLUSTER":

@@ -74,15 +74,18 @@ func TestNotADeployment(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for variable, want := range map[string]string{
-		"REDIS_URL=":                                  "REDIS_URL is not set; give the address",
-		"REDIS_TYPE=MANY":                             "REDIS_TYPE=MANY: write SINGLE, SENTINEL or CLUSTER",
-		"REDIS_TYPE=SENTINEL":                         "REDIS_URL has no comma",
-		"REDIS_SOCKET_TYPE=udp":                       "REDIS_SOCKET_TYPE=udp: write tcp or unix",
-		"CONFIG_TYPE=ETCD":                            "CONFIG_TYPE=ETCD: write FILE or GRPC_XDS_SOTW",
-		"LOG_LEVEL=loud":                              "LOG_LEVEL=loud: write debug, info, warn or error",
-		"LOG_FORMAT=json":                             "LOG_FORMAT=json: the log has lines of text",
-		"REDIS_URL=redis://h:1 REDIS_TYPE=CLUSTER":    "REDIS_TYPE=CLUSTER: write redis+cluster:// or redis-sentinel:// in REDIS_URL, or give only host:port",
-		"REDIS_SOCKET_TYPE=unix REDIS_TLS=true":       "REDIS_TLS=true: leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp",
+		"REDIS_URL=":                               "REDIS_URL is not set; give the address",
+		"REDIS_TYPE=MANY":                          "REDIS_TYPE=MANY: write SINGLE, SENTINEL or CLUSTER",
+		"REDIS_TYPE=SENTINEL":                      "REDIS_URL has no comma",
+		"REDIS_SOCKET_TYPE=udp":                    "REDIS_SOCKET_TYPE=udp: write tcp or unix",
+		"CONFIG_TYPE=ETCD":                         "CONFIG_TYPE=ETCD: write FILE or GRPC_XDS_SOTW",
+		"LOG_LEVEL=loud":                           "LOG_LEVEL=loud: write debug, info, warn or error",
+		"LOG_FORMAT=json":                          "LOG_FORMAT=json: the log has lines of text",
+		"REDIS_URL=redis://h:1 REDIS_TYPE=CLUSTER": "REDIS_TYPE=CLUSTER: write redis+cluster:// or redis-sentinel:// in REDIS_URL, or give only host:port",
+		"REDIS_SOCKET_TYPE=unix REDIS_URL=/s REDIS_TLS=true": "REDIS_TLS=true: leave it out for a socket, or set REDIS_SOCKET_TYPE to tcp",
+		"PORT=abc":                                    "PORT=abc: write a number from 0 to 65535, such as 8080",
+		"GRPC_PORT=65536":                             "GRPC_PORT=65536: write a number from 0 to 65535, such as 8081",
+		"REDIS_SOCKET_TYPE=unix":                      "REDIS_URL=h:1: this is the path of a socket unless REDIS_SOCKET_TYPE is tcp; set REDIS_SOCKET_TYPE=tcp, or write a path such as /run/redis.sock",
 		"REDIS_TLS=perhaps":                           "REDIS_TLS=perhaps: write true or false",
 		"SHADOW_MODE=true":                            "SHADOW_MODE=true: write shadow_mode: true into the descriptors, and remove the variable",
 		"CACHE_KEY_PREFIX=a":                          "CACHE_KEY_PREFIX=a: keys begin with the domain",
@@ -100,11 +103,34 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestMisspelled checks that a variable with a typing error is named, with the one that was perhaps meant.
+func TestMisspelled(t *testing.T) {
+	for environment, want := range map[string]string{
+		"REDIS_SOCKET_TYPE=tcp REDIS_URLL=h:1 USE_STATSDD=true PATH=/bin HOSTS=a STATSD_HOST=b": "REDIS_URLL: nobody reads this name; was REDIS_URL meant?; USE_STATSDD: nobody reads this name; was USE_STATSD meant?",
+		"RUNTIME_ROTO=/data REDIS_URI=h USE_STATSDD=true":                                       "RUNTIME_ROTO: nobody reads this name; was RUNTIME_ROOT meant?; REDIS_URI: nobody reads this name; was REDIS_URL meant?",
+		"CONFIG_GRPC_XDS_SERVER_URI=h:1":                                                        "CONFIG_GRPC_XDS_SERVER_URI: nobody reads this name; was CONFIG_GRPC_XDS_SERVER_URL meant?",
+		"REDIS_URLL= CONFIG_TYPE=FILE REDIS_URL=/s":                                             "",
+		"REDIS_TLS=true REDIS_HOST=a REDIS_PORT=1 LOG_LEVELS=info":                              "",
+	} {
+		var got []string
+		for _, n := range environ.Misspelled(strings.Fields(environment)) {
+			got = append(got, n.Name+": "+n.Why)
+		}
+		if text := strings.Join(got, "; "); text != want {
+			t.Errorf("%s:\n%s\nwant\n%s", environment, text, want)
+		}
+	}
+	_, err := environ.Read([]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URLL=h:1"})
+	if err == nil || err.Error() != "REDIS_URL is not set; give the address of Redis, such as redis:6379\nREDIS_URLL: nobody reads this name; was REDIS_URL meant?" {
+		t.Error(err)
+	}
+}
+
 // TestEveryVariable checks that no variable of envoyproxy/ratelimit is passed over in silence: each is
 // a flag, is noted or is refused. docs/swap.md names those that are flags or are refused.
-// testdata/variables.txt has the names in its settings.go of 2026-01.
+// variables.txt has their names.
 func TestEveryVariable(t *testing.T) {
-	names := strings.Fields(string(redistest.Must[[]byte](t)(os.ReadFile("testdata/variables.txt"))))
+	names := strings.Fields(string(redistest.Must[[]byte](t)(os.ReadFile("variables.txt"))))
 	if len(names) != 108 {
 		t.Errorf("%d variables", len(names))
 	}
@@ -113,7 +139,7 @@ func TestEveryVariable(t *testing.T) {
 		for _, name := range names {
 			known, noted := false, false
 			for _, value := range []string{"true", "x"} {
-				settings, err := environ.Read([]string{"REDIS_URL=h:1", "GRPC_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", base, name + "=" + value})
+				settings, err := environ.Read([]string{"REDIS_URL=/s", "GRPC_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", base, name + "=" + value})
 				if err != nil {
 					known = known || strings.Contains(err.Error(), name)
 					continue

@@ -185,7 +185,7 @@ func (l *loader) descriptor(parent *node, n *yaml.Node, label string) {
 	last := cmp.Or(value, d.Key)
 	if parent.exact[pair{d.Key, value}] != nil {
 		l.source.Wrong(n, "the descriptor %s is there twice; remove one of them", yamlfile.Shown(label))
-		return
+		parent = &node{} // for the other mistakes in n
 	}
 	if parent.exact == nil {
 		parent.exact = map[pair]*node{}

@@ -62,6 +62,16 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// TestDuplicate checks that a descriptor that is there twice does not hide its other mistakes.
+func TestDuplicate(t *testing.T) {
+	dir := folder(t, "a.yaml", "domain: web\ndescriptors:\n  - {key: a}\n  - {key: a, rate_limit: {unit: foo}, descriptors: [{value: x}]}\n")
+	_, err := envoyconfig.Load(dir, false)
+	var problems yamlfile.Mistakes
+	if !errors.As(err, &problems) || len(problems) != 3 || !strings.Contains(problems[1].Text, `the unit is "foo"`) || !strings.Contains(problems[2].Text, "has no key") {
+		t.Errorf("%v", []yamlfile.Mistake(problems))
+	}
+}
+
 func TestTwoFilesWithADomain(t *testing.T) {
 	dir := folder(t,
 		"1.yaml", "domain: web\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n",

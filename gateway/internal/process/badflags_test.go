@@ -23,6 +23,8 @@ func TestBadFlags(t *testing.T) {
 		{func(o *process.Options) { o.Connections = math.MaxInt }, "--max-connections 9223372036854775807 is above 1000000, the most; give one such as 1024"},
 		{func(o *process.Options) { o.HTTP = "127.0.0.1:99999" }, `--http "127.0.0.1:99999" has the port 99999; write one from 0 to 65535, such as 8080`},
 		{func(o *process.Options) { o.GRPC = ":-1" }, `--grpc ":-1" has the port -1; write one from 0 to 65535, such as 8080`},
+		{func(o *process.Options) { o.GRPC = ":abc" }, `--grpc ":abc" has the port abc; write one from 0 to 65535, such as 8080`},
+		{func(o *process.Options) { o.Redis = "localhost:26379:9" }, "--redis: the URL has a host with more than one colon; write one port, and an IPv6 address as in [::1]:6379; give one such as redis://user:password@host:6379"},
 		{func(o *process.Options) { o.HTTP = o.GRPC }, "--grpc and --http are both 127.0.0.1:8081; give each its own address"},
 		{func(o *process.Options) { o.HTTP = "unix:/a"; o.Admin = o.HTTP }, "--http and --admin are both unix:/a; give each its own address"},
 		{func(o *process.Options) { o.EnvoyConfig = t.TempDir(); o.XDS.Server = "h:1" }, "--envoy-config and --xds are two sources of the same rules; give one of them"},
@@ -56,6 +58,7 @@ func TestDangerousFlags(t *testing.T) {
 			o.Hosts = []string{"ratelimit.internal"}
 		}, ""},
 		{func(o *process.Options) { o.Admin = "127.0.0.1:8082" }, ""},
+		{func(o *process.Options) { o.HTTP = ":http" }, ""},
 		{func(o *process.Options) { o.Admin = "localhost:8082" }, ""},
 		{func(o *process.Options) { o.Admin = "unix:/a" }, ""},
 		{func(o *process.Options) { o.Admin = ":8082"; o.AdminToken = "0123456789abcdef" }, ""},
@@ -63,7 +66,8 @@ func TestDangerousFlags(t *testing.T) {
 		o := checked()
 		tt.change(&o)
 		var out strings.Builder
-		if err := process.Check(o, &out); err != nil || out.String() != tt.want+"the configuration is valid\n" {
+		const only = "only flags were checked: neither --envoy-config nor --policies names files\n"
+		if err := process.Check(o, &out); err != nil || out.String() != only+tt.want+"the configuration is valid\n" {
 			t.Errorf("%v, %s\nwant %s", err, &out, tt.want)
 		}
 	}

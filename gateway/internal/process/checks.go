@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,6 +59,9 @@ func Check(o Options, out io.Writer) error {
 	if len(o.Policies) > 0 {
 		fmt.Fprintf(out, "--policies: %d policies, build %s\n", len(g.build.Policies()), g.build.ID())
 	}
+	if config == nil && len(o.Policies) == 0 {
+		fmt.Fprintln(out, "only flags were checked: neither --envoy-config nor --policies names files")
+	}
 	for _, notice := range o.notices() {
 		fmt.Fprintln(out, notice)
 	}
@@ -97,8 +99,8 @@ func address(flag, addr string) error {
 	if err != nil {
 		return fmt.Errorf("%s %q names no port; write an address such as 127.0.0.1:8080, or unix:/path", flag, addr)
 	}
-	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > 65535) { // a name may be a service, such as http
-		return fmt.Errorf("%s %q has the port %d; write one from 0 to 65535, such as 8080", flag, addr, n)
+	if _, err := net.LookupPort("tcp", port); err != nil { // a name may be a service, such as http
+		return fmt.Errorf("%s %q has the port %s; write one from 0 to 65535, such as 8080", flag, addr, port)
 	}
 	return nil
 }
@@ -115,7 +117,7 @@ func distinct(a, addr, b, other string) error {
 // if they are not those of --policies. In a cluster it asks one server.
 func (g *Gateway) onServers(ctx context.Context) []any {
 	const longest = 1000 // bytes of policy names
-	info, err := g.limiter.Info(ctx)
+	info, err := g.checker.Info(ctx)
 	if err != nil {
 		return []any{"build", "unknown", "error", err}
 	}
@@ -129,6 +131,9 @@ func (g *Gateway) onServers(ctx context.Context) []any {
 	if len(g.options.Policies) > 0 && (len(differ) > 0 || !named && info.BuildID != g.build.ID()) {
 		g.options.Log.Warn("the servers do not run --policies, and the gateway does not replace them; deploy them with: ratelimit deploy --policies "+strings.Join(g.options.Policies, " --policies "),
 			"servers", info.BuildID, "policies", g.build.ID(), "missing", differ)
+	}
+	if rules := g.rules.Load(); len(info.Policies) == 0 && g.options.XDS.Server == "" && (rules == nil || rules.Rules() == 0) {
+		g.options.Log.Warn("there are no rules and no policies, so only a request with a limit of its own is limited; give --envoy-config or --xds, or deploy policies with: ratelimit deploy --policies FILE")
 	}
 	return []any{"library", info.Version, "build", info.BuildID, "policies", printable.Cut(strings.Join(info.Policies, ","), longest)}
 }

@@ -89,3 +89,38 @@ func TestWhatRuns(t *testing.T) {
 	g := start(t, process.Options{Redis: "redis://" + empty.Addr(), Deploy: true, Policies: []string{other}})
 	g.says(t, " policies=api,more\n")
 }
+
+// TestNothingLimits checks that the log warns of a gateway that has neither rules nor policies.
+func TestNothingLimits(t *testing.T) {
+	t.Parallel()
+	without, with := embedded.Run(t, embedded.WithLibrary(library(t))), server(t)
+	none, one := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(none, "web.yaml"), "domain: web\n")
+	write(t, filepath.Join(one, "web.yaml"), "domain: web\ndescriptors: [{key: a, rate_limit: {limit: 1/s}}]\n")
+	for _, tt := range []struct {
+		redis, files string
+		warns        bool
+	}{{without.Addr(), "", true}, {without.Addr(), none, true}, {without.Addr(), one, false}, {with.Addr(), "", false}} {
+		g := start(t, process.Options{Redis: "redis://" + tt.redis, EnvoyConfig: tt.files})
+		g.says(t, "msg=ready library=")
+		if got := strings.Contains(g.log.String(), `level=WARN msg="there are no rules and no policies, so only a request with a limit of its own is limited; give --envoy-config or --xds, or deploy policies with: `); got != tt.warns {
+			t.Errorf("%+v: warned %v:\n%s", tt, got, g.log)
+		}
+	}
+}
+
+// TestReadyWithAShortTimeout checks that readiness does not depend on whether the servers answer within
+// --timeout: on a busy machine, the first connections take longer.
+func TestReadyWithAShortTimeout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "web.yaml"), "domain: web\ndescriptors: [{key: a, rate_limit: {limit: \"@api\"}}]\n")
+	g := start(t, process.Options{Redis: "redis://" + server(t).Addr(), EnvoyConfig: dir, Timeout: time.Nanosecond})
+	g.says(t, "msg=ready library=")
+	require(t, g.stop())
+	for _, wrong := range []string{"not ready", "was not checked"} {
+		if strings.Contains(g.log.String(), wrong) {
+			t.Errorf("the log has %q:\n%s", wrong, g.log)
+		}
+	}
+}

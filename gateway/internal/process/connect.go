@@ -23,6 +23,10 @@ import (
 // key put less load on Redis.
 const denialMemory = 100 * time.Millisecond
 
+// patience is how long checks of the servers wait. They decide nothing, and the first ones open
+// connections, which takes longer than --timeout on a busy machine.
+const patience = 5 * time.Second
+
 // longestTimeout is the maximum of --timeout.
 const longestTimeout = time.Minute
 
@@ -85,6 +89,10 @@ func (g *Gateway) connect() error {
 	}
 	g.limiter = limiter
 	g.close = append(g.close, func() { _ = limiter.Close() })
+	if g.checker, err = client.Open(url, client.WithTimeout(max(patience, o.Timeout))); err != nil {
+		return err
+	}
+	g.close = append(g.close, func() { _ = g.checker.Close() })
 	return g.connectHolds(url)
 }
 

@@ -85,6 +85,7 @@ const (
 type Gateway struct {
 	options Options
 	limiter *client.Client
+	checker *client.Client // for checks of the servers, which are no decisions
 	holds   *holds.Holds
 	metrics *metrics.Metrics
 	service *rls.Server
@@ -189,10 +190,10 @@ func (g *Gateway) serve(ctx context.Context, ports ports, follow func(context.Co
 func (g *Gateway) untilReady(ctx context.Context, reached func()) {
 	said := ""
 	for ctx.Err() == nil {
-		err := g.limiter.Check(ctx)
+		err := g.checker.Check(ctx)
 		if errors.Is(err, client.ErrNotDeployed) && g.deploy != nil {
 			if err = g.deploy(ctx); err == nil {
-				err = g.limiter.Check(ctx)
+				err = g.checker.Check(ctx)
 			}
 		}
 		if err == nil {
@@ -200,6 +201,7 @@ func (g *Gateway) untilReady(ctx context.Context, reached func()) {
 			err = g.waits()
 		}
 		if err == nil {
+			_ = g.limiter.Check(ctx) // opens connections for the first decisions
 			running := g.onServers(ctx)
 			g.setReady()
 			g.options.Log.Info("ready", running...)

@@ -4,11 +4,17 @@ import (
 	"strings"
 	"testing"
 
+	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	quota "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
 )
 
 // TestQuotas gets an assignment by a rule of a file, and ends with the gateway.
@@ -31,5 +37,48 @@ func TestQuotas(t *testing.T) {
 	require(t, g.stop())
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("after the end of the gateway: %v", err)
+	}
+}
+
+// TestQuotasOverXDS checks that a domain from an xDS server has quotas: none before the first rules, units
+// of a rule, and all requests when the domain is gone.
+func TestQuotasOverXDS(t *testing.T) {
+	t.Parallel()
+	server, at, _ := control(t, "127.0.0.1:0")
+	g := start(t, process.Options{Dev: true, XDS: xds.Options{Server: at, Node: "me"}})
+	service := quota.NewRateLimitQuotaServiceClient(g.dial(t, nil))
+	open := func() quota.RateLimitQuotaService_StreamRateLimitQuotasClient {
+		return must[quota.RateLimitQuotaService_StreamRateLimitQuotasClient](t)(service.StreamRateLimitQuotas(t.Context()))
+	}
+	if _, err := open().Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "there are no rules yet") {
+		t.Errorf("before the first set: %v", err)
+	}
+
+	rules := users("web", 100)
+	rules.Descriptors[0].RateLimit.Unit = rlsconf.RateLimitUnit_YEAR // which ends only once in a while
+	server.Set("1", rules)
+	g.ready(t)
+	stream := open()
+	assigned := func() *envoytype.RateLimitStrategy {
+		t.Helper()
+		require(t, stream.Send(&quota.RateLimitQuotaUsageReports{Domain: "web", BucketQuotaUsages: []*quota.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			{BucketId: &quota.BucketId{Bucket: map[string]string{"user": "42"}}, NumRequestsDenied: 1},
+		}}))
+		return must[*quota.RateLimitQuotaResponse](t)(stream.Recv()).BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
+	}
+	first := assigned()
+	if n := first.GetTokenBucket().GetMaxTokens(); n < 1 || n > 100 {
+		t.Errorf("a rule of 100 a year: %v", first)
+	}
+	look := &entries.RateLimitDescriptor{Entries: []*entries.RateLimitDescriptor_Entry{{Key: "user", Value: "42"}}, HitsAddend: wrapperspb.UInt64(0)}
+	answer := must[*rls.RateLimitResponse](t)(rls.NewRateLimitServiceClient(g.dial(t, nil)).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "web", Descriptors: []*entries.RateLimitDescriptor{look}}))
+	if left := answer.Statuses[0].LimitRemaining; left+first.GetTokenBucket().GetMaxTokens() != 100 {
+		t.Errorf("%d units are left after %v", left, first)
+	}
+
+	server.Set("2", users("other", 1))
+	g.hasLimit(t, "other", 1)
+	if got := assigned(); got.GetBlanketRule() != envoytype.RateLimitStrategy_ALLOW_ALL || got.GetStrategy() == nil {
+		t.Errorf("without the domain: %v", got)
 	}
 }

@@ -97,7 +97,7 @@ func (g *Gateway) lookUp(ctx context.Context) {
 		return
 	}
 	for _, policy := range config.Policies() {
-		_, err := g.limiter.Peek(ctx, client.For("|", policy, 0))
+		_, err := g.checker.Peek(ctx, client.For("|", policy, 0))
 		switch {
 		case remedy.Code(err) == "NOPOLICY" || remedy.Code(err) == "BADKEYS" || remedy.Code(err) == "BADLIMIT":
 			g.options.Log.Error("a rule in the files gets no decision", "limit", policy, "error", remedy.For(err))

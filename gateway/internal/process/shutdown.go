@@ -26,6 +26,7 @@ func (g *Gateway) do(step string, f func()) {
 
 // shutdown ends everything but the clients of Redis. The goroutines in background have been told to end.
 func (g *Gateway) shutdown(background *sync.WaitGroup) {
+	g.options.Log.Info("shutting down: the ports close, and requests in progress may finish", "within", drain)
 	g.do(stepUnready, g.setEnding)
 	g.do(stepStreams, g.cut)
 	g.do(stepDrain, g.drain)

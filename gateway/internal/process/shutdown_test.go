@@ -109,7 +109,12 @@ func TestShutdown(t *testing.T) {
 		}
 	}
 	g.cancel()
-	s.next(process.StepUnready, func() { readyz(http.StatusOK, healthapi.HealthCheckResponse_SERVING) })
+	s.next(process.StepUnready, func() {
+		readyz(http.StatusOK, healthapi.HealthCheckResponse_SERVING)
+		if !strings.Contains(g.log.String(), `level=INFO msg="shutting down: the ports close, and requests in progress may finish" within=10s`) {
+			t.Error("the log does not say that the shutdown begins")
+		}
+	})
 	s.next(process.StepStreams, func() {
 		readyz(http.StatusServiceUnavailable, healthapi.HealthCheckResponse_NOT_SERVING)
 		if state, err := watch.Recv(); state.GetStatus() != healthapi.HealthCheckResponse_NOT_SERVING {

@@ -1,20 +1,41 @@
-// Package remedy rewords errors of package client for operators, because the original advice is for
-// Go programmers.
+// Package remedy rewords errors for operators, because the original advice is for Go programmers.
 package remedy
 
 import (
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // operators holds the operations of the admin port.
 var operators = []string{"block", "unblock", "override", "override_end", "reset"}
 
-// For returns err with advice for the operator of the gateway, and with long keys shortened.
+// What to do about a login. REDIS_AUTH is a variable of envoyproxy/ratelimit; see docs/swap.md.
+const (
+	password = "write redis://:PASSWORD@host:port in REDIS_URL, or set REDIS_AUTH beside the variables of envoyproxy/ratelimit"
+	login    = "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"
+	socket   = "check the path; for host:port beside the variables of envoyproxy/ratelimit, set REDIS_SOCKET_TYPE=tcp"
+	deployIt = "deploy it with ratelimit deploy, or start the gateway with --deploy"
+)
+
+// For returns err with advice for the operator of the gateway, and with long keys shortened. It rewords
+// errors of package client, and those of package loader.
 func For(err error) error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok && !isOne(err) { // one for each server
+		var all []error
+		for _, err := range list.Unwrap() {
+			all = append(all, For(err))
+		}
+		return errors.Join(all...)
+	}
+	if node, ok := errors.AsType[*nodes.Error](err); ok {
+		return deployed(*node)
+	}
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return err
@@ -26,10 +47,14 @@ func For(err error) error {
 	}
 	switch kind := "application"; {
 	case errors.Is(err, client.ErrNotDeployed):
-		copied.Remedy = "deploy it with ratelimit deploy, or start the gateway with --deploy"
+		copied.Remedy = deployIt
+	case errors.Is(err, os.ErrNotExist):
+		copied.Remedy = socket
 	case call.Code == "NOAUTH":
-		copied.Remedy = "write redis://:PASSWORD@host:port in REDIS_URL"
-	case errors.Is(err, client.ErrNoPermission) && call.Code != "WRONGPASS":
+		copied.Remedy = password
+	case call.Code == "WRONGPASS":
+		copied.Remedy = login
+	case errors.Is(err, client.ErrNoPermission):
 		if slices.Contains(operators, call.Op) {
 			kind = "operator"
 		}
@@ -38,6 +63,33 @@ func For(err error) error {
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
 	}
 	return &copied
+}
+
+func isOne(err error) bool {
+	switch err.(type) {
+	case *client.Error, *nodes.Error:
+		return true
+	}
+	return false
+}
+
+// deployed returns an error of package loader with advice for the operator.
+func deployed(e nodes.Error) error {
+	switch {
+	case errors.Is(&e, os.ErrNotExist):
+		e.Remedy = socket
+	case e.Code == "NOAUTH":
+		e.Remedy = password
+	case e.Code == "WRONGPASS":
+		e.Remedy = login
+	case e.Class == nodes.ErrNoPermission:
+		e.Remedy = "print the rights that it needs for --deploy with: ratelimit acl deployer; or run ratelimit deploy as another user"
+	case e.Class == nodes.ErrForeign:
+		e.Remedy = "delete it with FUNCTION DELETE " + functions.Name
+	case e.Class == nodes.ErrNoLibrary:
+		e.Remedy = deployIt
+	}
+	return &e
 }
 
 // Cut cuts off what is too long for an error message.

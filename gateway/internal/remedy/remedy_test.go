@@ -2,7 +2,9 @@ package remedy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
+	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
 // TestFor checks that the advice is for operators, and names what they have: flags and commands, not
@@ -26,8 +29,8 @@ func TestFor(t *testing.T) {
 		{"NOPERM this user has no permissions", take, "print the rights that it needs with: ratelimit acl application --all-keys"},
 		{"ERR The user executing the script can't run this command", take, "ratelimit acl application --all-keys"},
 		{"NOPERM this user has no permissions", reset, "ratelimit acl operator --all-keys"},
-		{"NOAUTH Authentication required.", take, "write redis://:PASSWORD@host:port in REDIS_URL"},
-		{"WRONGPASS invalid username-password pair", take, "check the user name and the password"},
+		{"NOAUTH Authentication required.", take, "write redis://:PASSWORD@host:port in REDIS_URL, or set REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
+		{"WRONGPASS invalid username-password pair", take, "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"MOVED 1 127.0.0.1:1", take, "write redis+cluster:// in the URL of the servers"},
 	} {
 		source := fmt.Sprintf("#!lua name=ratelimit\nlocal function refuse() return redis.error_reply(%q) end\nredis.register_function('ratelimit_take', refuse)\nredis.register_function('ratelimit_reset', refuse)", tt.reply)
@@ -40,6 +43,41 @@ func TestFor(t *testing.T) {
 		if got := remedy.For(err); got == nil || !strings.HasSuffix(got.Error(), tt.want) {
 			t.Errorf("%q: %v, want %s", tt.reply, got, tt.want)
 		}
+	}
+}
+
+// TestForDeploy does so for errors of a deployment, of which each server can have one.
+func TestForDeploy(t *testing.T) {
+	const forGo = "call acl.Rules"
+	for want, e := range map[string]nodes.Error{
+		"print the rights that it needs for --deploy with: ratelimit acl deployer; or run ratelimit deploy as another user": {Class: nodes.ErrNoPermission, Code: "NOPERM"},
+		"or set REDIS_AUTH beside the variables of envoyproxy/ratelimit":                                                    {Class: nodes.ErrNoPermission, Code: "NOAUTH"},
+		"or in REDIS_AUTH beside the variables of envoyproxy/ratelimit":                                                     {Class: nodes.ErrNoPermission, Code: "WRONGPASS"},
+		"for host:port beside the variables of envoyproxy/ratelimit, set REDIS_SOCKET_TYPE=tcp":                             {Class: nodes.ErrUnreachable, Err: os.ErrNotExist},
+		"delete it with FUNCTION DELETE ratelimit":                                                                          {Class: nodes.ErrForeign},
+		"deploy it with ratelimit deploy, or start the gateway with --deploy":                                               {Class: nodes.ErrNoLibrary},
+		"free memory": {Class: nodes.ErrNotWritable, Remedy: "free memory"},
+	} {
+		e.Problem = "h:1 fails"
+		if e.Remedy == "" {
+			e.Remedy = forGo
+		}
+		other := errors.New("other")
+		got := remedy.For(errors.Join(&e, other))
+		if text := got.Error(); !strings.HasPrefix(text, "h:1 fails; ") || !strings.HasSuffix(text, want+"\nother") || strings.Contains(text, forGo) || !errors.Is(got, other) || !errors.Is(got, e.Class) {
+			t.Errorf("%v\nwant %s", got, want)
+		}
+	}
+}
+
+// TestForSocket checks that an error about a socket that is not there names the variable of
+// envoyproxy/ratelimit without which an address is the path of a socket.
+func TestForSocket(t *testing.T) {
+	limiter := redistest.Must[*client.Client](t)(client.Open("unix:///none/redis"))
+	err := take(limiter)
+	redistest.Require(t, limiter.Close())
+	if got := remedy.For(err); got == nil || !strings.HasSuffix(got.Error(), "; check the path; for host:port beside the variables of envoyproxy/ratelimit, set REDIS_SOCKET_TYPE=tcp") {
+		t.Error(got)
 	}
 }
 

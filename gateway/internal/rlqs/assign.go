@@ -66,8 +66,11 @@ func (b *bucket) ask(ctx context.Context) error {
 	result, err := b.call(func() (client.Result, error) { return b.server.Limiter.Peek(ctx, whole) })
 	if err == nil {
 		b.trial, b.kept, b.unsure = result.Shadow != nil, 0, false
+		if b.plain() {
+			b.keeps(&result)
+		}
 		b.learn(&result, 0, 0)
-		if b.known = b.class == ""; !b.known && result.ResetAfter == 0 {
+		if b.known = b.plain(); !b.known && result.ResetAfter == 0 {
 			b.remaining = b.capacity // also if the class default leaves some
 		}
 	}

@@ -92,8 +92,9 @@ func (b *bucket) report(sh *share, allowed, denied uint64, now time.Time) bool {
 		})
 		allowed, denied = min(allowed, most), min(denied, most)
 	}
-	// The more requests, the less does chance explain a change.
-	if seen, n := float64(allowed+denied)/elapsed.Seconds(), float64(allowed+denied); first {
+	// The more requests there were, or should have been, the less does chance explain a change. So a busy Envoy
+	// that gets no more requests loses nearly all units with its first report without one.
+	if seen, n := float64(allowed+denied)/elapsed.Seconds(), max(float64(allowed+denied), sh.demand*elapsed.Seconds()); first {
 		sh.demand = seen
 	} else {
 		sh.demand += (seen - sh.demand) * max(0.5, n/(n+10))

@@ -10,7 +10,8 @@ import (
 )
 
 // TestClassRefill checks that what a class leaves to others does not look like units that were used. The limit would
-// seem to refill in seconds, and each Envoy would get units four times a second.
+// seem to refill in seconds, and each Envoy would get units four times a second. A bucket without a class has the
+// class default.
 func TestClassRefill(t *testing.T) {
 	for _, tt := range []struct {
 		name, limit   string
@@ -31,11 +32,22 @@ func TestClassRefill(t *testing.T) {
 		{"the rest used by others", "1000/h", 50, 0, 3, 0.5, 1. / 3.6, 700, false, interval, 0},
 		{"20 s", "1200/m burst=400", 50, 0, 3, 5, 20, 0, false, interval, 200},
 		{"1 s", "100/s", 50, 0, 3, 5, 100, 0, false, quick, 50},
+		{"no class, many Envoys", "1/s burst=1000", 0, 10, 40, 0.02, 1, 0, false, interval, 900},
+		{"no class, full", "1000/h", 0, 20, 3, 0.5, 1. / 3.6, 0, false, interval, 800},
+		{"no class, 20 s", "1200/m burst=400", 0, 50, 3, 5, 20, 0, false, interval, 200},
+		{"the class default", "1000/h", 20, 20, 3, 0.5, 1. / 3.6, 0, false, interval, 800},
+		{"no class, 1 s", "100/s", 0, 50, 3, 5, 100, 0, false, quick, 50},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shared := functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: tt.limit}}, Classes: map[string]int{"default": tt.def, "batch": tt.kept}}
 			w := newWorld(t, 1, "", shared)
 			id := map[string]string{"policy": "api", "user": "42", "class": "batch"}
+			switch tt.kept {
+			case 0:
+				delete(id, "class") // so it is default
+			case tt.def:
+				id["class"] = "default"
+			}
 			if tt.used > 0 {
 				redistest.Must[client.Result](t)(w.limiter.Client.Take(t.Context(), client.For(apiKey, "@api", tt.used)))
 			}

@@ -89,6 +89,23 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestBusyThenIdle checks that a busy Envoy keeps only a few units two intervals after its last request. By
+// then it has sent two reports: the first may have requests, and the second has none.
+func TestBusyThenIdle(t *testing.T) {
+	for _, rate := range []float64{20, 50, 200} {
+		w := newWorld(t, 1, "", policy("api", "100000/d"))
+		e := w.connect(0)
+		w.run(4*interval, func() { e.request(w.poisson(rate), api) })
+		if held := 100_000 - w.left(apiKey) - w.total(api); float64(held) < rate {
+			t.Errorf("%v a second: the busy Envoy holds %d units", rate, held)
+		}
+		w.run(2*interval, func() {})
+		if held := 100_000 - w.left(apiKey) - w.total(api); held > 2*mostPlenty {
+			t.Errorf("%v a second: the idle Envoy holds %d units", rate, held)
+		}
+	}
+}
+
 // TestSilent checks that an Envoy that does not report gets no units after two intervals, and that its
 // units are not given back: nobody knows whether it used them.
 func TestSilent(t *testing.T) {
