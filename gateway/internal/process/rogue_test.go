@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 )
@@ -63,7 +64,7 @@ func impostor(t *testing.T, to, reply string) (addr string) {
 func TestReservationsFromARogueServer(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []string{"*1000000000\r\n", "$500000000\r\n", "%500000000\r\n"} {
-		g := start(t, process.Options{Redis: "redis://" + impostor(t, server(t).Addr(), reply)})
+		g := start(t, process.Options{Redis: "redis://" + impostor(t, server(t).Addr(), reply), Timeout: 10 * time.Second})
 		g.ready(t)
 		if code, body := g.get(t, "/check/api"); code != http.StatusOK {
 			t.Errorf("%q: the limiter's connections: %d %s", reply, code, body)
