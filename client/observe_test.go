@@ -203,6 +203,57 @@ func TestObserverHearsOfRefusedCalls(t *testing.T) {
 	}
 }
 
+// Calls that need an earlier call, or a Lease with fields, are also reported once if they are refused before
+// they are sent.
+func TestObserverHearsOfRefusedLaterCalls(t *testing.T) {
+	h := &heard{}
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		ctx, c := t.Context(), v.client(t, client.WithObserver(h.observer()))
+		estimate := must[*client.Estimate](t)(c.TakeEstimate(ctx, client.For("k", "5/m", 5)))
+		denied := client.For("k", "5/m")
+		res := must[client.Result](t)(c.Take(ctx, denied))
+		lease := c.Lease("jobs", oneJob, "")
+		shared := c.Lease("jobs", oneJob, "")
+		shared.Class, shared.Floor = "batch", 20
+		floor := c.Lease("jobs", oneJob, "")
+		floor.Floor = 101
+		check(t, lease.Run(ctx, func(ctx context.Context) error {
+			for name, tt := range map[string]struct {
+				operation string
+				call      func() error
+			}{
+				"Settle with -1":                {"take", func() error { return second(estimate.Settle(ctx, -1)) }},
+				"Settle with too many units":    {"take", func() error { return second(estimate.Settle(ctx, 1<<53+1)) }},
+				"Settle without a number":       {"take", func() error { return second(estimate.Settle(ctx)) }},
+				"Settle with a number too many": {"take", func() error { return second(estimate.Settle(ctx, 1, 2)) }},
+				"Penalize without For":          {"block", func() error { return second(c.Penalize(ctx, client.Block{Max: 1, Forget: 1}, denied, res)) }},
+				"Penalize without Max":          {"block", func() error { return second(c.Penalize(ctx, client.Block{For: 1, Forget: 1}, denied, res)) }},
+				"Penalize without Forget":       {"block", func() error { return second(c.Penalize(ctx, client.Block{For: 1, Max: 1}, denied, res)) }},
+				"Penalize with Extend": {"block", func() error {
+					return second(c.Penalize(ctx, client.Block{For: 1, Max: 1, Forget: 1, Extend: true}, denied, res))
+				}},
+				"Run in another Run":           {"acquire", func() error { return lease.Run(ctx, func(context.Context) error { return nil }) }},
+				"Acquire with Class and Floor": {"acquire", func() error { return second(shared.Acquire(ctx)) }},
+				"Acquire with a Floor of 101":  {"acquire", func() error { return second(floor.Acquire(ctx)) }},
+				"Wait with Class and Floor":    {"acquire", func() error { return shared.Wait(ctx) }},
+				"Run with Class and Floor":     {"acquire", func() error { return shared.Run(ctx, func(context.Context) error { return nil }) }},
+			} {
+				h.since()
+				sent := v.sent()
+				err := tt.call()
+				calls := h.since()
+				if !errors.Is(err, client.ErrMisconfigured) || len(calls) != 1 || calls[0].Op != tt.operation || calls[0].Outcome != "misconfigured" || calls[0].Source != "" || calls[0].Err != err {
+					t.Errorf("%s: told of %+v, want one %s with the error %v", name, calls, tt.operation, err)
+				}
+				if n := v.sent() - sent; n != 0 {
+					t.Errorf("%s: %d calls were sent", name, n)
+				}
+			}
+			return nil
+		}))
+	})
+}
+
 // A wait that ends before its first call is reported once.
 func TestObserverHearsOfWaits(t *testing.T) {
 	h := &heard{}

@@ -116,6 +116,42 @@ func TestMovingKeys(t *testing.T) {
 	}
 }
 
+// A settlement whose keys are moving was not executed either: it is sent again until its deadline. Then it has
+// changed nothing, and can be repeated.
+func TestSettleMovingKeys(t *testing.T) {
+	for verb, tt := range map[string]struct{ actual, left int64 }{"refund": {2, 8}, "take": {9, 1}} { // 5 of 10 are estimated
+		inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+			estimate := must[*client.Estimate](t)(c.TakeEstimate(t.Context(), client.For("k", "10/d", 5)))
+			moving := 1 << 40 // calls that get TRYAGAIN
+			v.set(func() {
+				v.refuse = func(function string, _ int) (before, after error) {
+					if function == verb && moving > 0 {
+						moving--
+						return answered("TRYAGAIN Multiple keys request during rehashing of slot"), nil
+					}
+					return nil, nil
+				}
+			})
+			already := v.seen(verb)
+			err := second(estimate.Settle(t.Context(), tt.actual))
+			if e := (*client.Error)(nil); !errors.As(err, &e) || e.Code != "TRYAGAIN" || errors.Is(err, client.ErrOutcomeUnknown) || v.seen(verb)-already < 3 {
+				t.Errorf("%s: %v after %d calls", verb, err, v.seen(verb)-already)
+			}
+			if n := left(t, c, "k", "10/d"); n != 5 {
+				t.Errorf("%s: %d are left after the failed settlement, want 5", verb, n)
+			}
+			v.set(func() { moving = 3 })
+			already = v.seen(verb)
+			for range 2 { // the second sends nothing
+				check(t, second(estimate.Settle(t.Context(), tt.actual)))
+			}
+			if n, sent := left(t, c, "k", "10/d"), v.seen(verb)-already; n != tt.left || sent != 4 {
+				t.Errorf("%s: %d are left after %d calls, want %d after 4", verb, n, sent, tt.left)
+			}
+		})
+	}
+}
+
 // A Ring would send a call for keys of several shards to the shard of the first, so the call is not
 // sent.
 func TestKeysOfSeveralShards(t *testing.T) {

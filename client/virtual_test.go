@@ -143,3 +143,13 @@ func (v *virtual) seen(function string) int {
 	defer v.mu.Unlock()
 	return v.calls[function]
 }
+
+// sent returns how many functions have been called.
+func (v *virtual) sent() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, calls := range v.calls {
+		n += calls
+	}
+	return n
+}

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -38,6 +39,42 @@ func image(t *testing.T, program, certificates string) func() (name string, err 
 	})
 }
 
+// holdsNotices checks that an image contains the licences of a program's modules, and its bill of materials,
+// and that the health of its containers is checked by running the words in healthcheck.
+func holdsNotices(t *testing.T, image, program, healthcheck string) {
+	t.Helper()
+	dir := t.TempDir()
+	id := strings.TrimSpace(docker(t, 0, "create", image))
+	defer docker(t, 0, "rm", id)
+	file := func(name string) []byte {
+		docker(t, 0, "cp", id+":/"+name, dir)
+		return must[[]byte](t)(os.ReadFile(filepath.Join(dir, name)))
+	}
+	var bill struct {
+		Format     string `json:"bomFormat"`
+		Components []struct{ Name, Version string }
+	}
+	require(t, json.Unmarshal(file(program+".cdx.json"), &bill))
+	notices := string(file(program + "_NOTICES.txt"))
+	names := ""
+	for _, c := range bill.Components {
+		names += c.Name + "\n"
+		title := c.Name + " " + c.Version
+		if c.Name == "std" {
+			title = "The Go standard library, " + c.Version
+		}
+		if !strings.Contains(notices, title+": ") {
+			t.Errorf("the image has no licence of %s", title)
+		}
+	}
+	if bill.Format != "CycloneDX" || !strings.Contains(names, "github.com/redis/go-redis/v9\n") || !strings.Contains(notices, "Redistribution and use in source and binary forms") {
+		t.Errorf("%s: the components are\n%s", bill.Format, names)
+	}
+	if got := docker(t, 0, "image", "inspect", "--format", "{{range .Config.Healthcheck.Test}}{{.}} {{end}}", image); strings.TrimSpace(got) != healthcheck {
+		t.Errorf("HEALTHCHECK is %q, want %q", got, healthcheck)
+	}
+}
+
 // docker runs the docker command, checks its exit code, and returns its output.
 func docker(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
@@ -68,6 +105,7 @@ func TestContainerOverTLS(t *testing.T) {
 		if user := docker(t, 0, "image", "inspect", "--format", "{{.Config.User}}", image); user != "65532:65532\n" {
 			t.Errorf("the image's user is %q", user)
 		}
+		holdsNotices(t, image, "ratelimit", "NONE")
 	}, inDocker, standalone, prepared(made))
 }
 
@@ -85,6 +123,9 @@ func TestGatewayContainer(t *testing.T) {
 			"--deploy", "--timeout", "1m", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"))
 		defer docker(t, 0, "rm", "--force", id)
 		redistest.Eventually(t, "the gateway is ready", func() bool { return strings.Contains(docker(t, 0, "logs", id), "msg=ready") })
+		holdsNotices(t, image, "ratelimit-gateway", "CMD /ratelimit-gateway --health")
+		_, at, _ := strings.Cut(docker(t, 0, "logs", id), " http=") // not 8080, which HEALTHCHECK asks
+		docker(t, 0, "exec", id, "/ratelimit-gateway", "--health", "--http", strings.Fields(at)[0])
 		docker(t, 0, "stop", id)
 		if code := docker(t, 0, "inspect", "--format", "{{.State.ExitCode}} {{.Config.User}}", id); code != "0 65532:65532\n" {
 			t.Errorf("exit code and user: %s; the log:\n%s", code, docker(t, 0, "logs", id))

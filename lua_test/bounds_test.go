@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/respmap"
 	"github.com/ratelimit-functions/ratelimit/lua_test/counted"
 )
 
@@ -179,15 +180,37 @@ end)
 }
 
 // TestLongKeys checks that no function takes a key of more than 65536 bytes, in any position and also if the
-// limits are known, that such a call changes nothing, and that shorter keys are fine.
+// limits are known or those of a policy with a canary, that such a call changes and counts nothing, and that
+// shorter keys are fine.
 func TestLongKeys(t *testing.T) {
-	server := offline{start(t)}
+	policy := func(name string, limits ...string) functions.Policy {
+		p := functions.Policy{Name: name, Canary: &functions.Canary{Limits: limits, Share: 500}}
+		for i, limit := range limits {
+			p.Limits = append(p.Limits, functions.PolicyLimit{Key: fmt.Sprintf("key%d", i), Limit: limit})
+		}
+		return p
+	}
+	plain, seen, pool := policy("plain", "3/m"), policy("seen", "3/m"), policy("pool", "3/m", "3/m")
+	plain.Canary, seen.Track, pool.Borrow = nil, true, true
+	policies := []functions.Policy{plain, seen, pool, policy("one", "3/m"), policy("two", "3/m", "3/m"), policy("jobs", "concurrency 2 lease=30s")}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(policies...)))
+	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())), embedded.WithTime(time.UnixMicro(1700000000000000)))}
+	calls := func() string {
+		return fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))["policy_calls"])
+	}
 	fits, long := "{v}"+strings.Repeat("k", 65533), "{v}"+strings.Repeat("k", 65534)
 	for _, call := range []string{
 		"take|1|K|3/m", "take|1|K|3/m|COST|2", "take|1|K|3/m|EACH", "peek|1|K|3/m", "refund|1|K|3/m", "take|2|{v}:a|K|3/m|3/m", "take|2|K|{v}:a|3/m|3/m|BORROW|50", "take|2|{v}:a|K|3/m|3/m|BORROW|50", "peek|2|K|{v}:a|3/m|3/m",
 		"take|2|{v}:a|K|3/m|TRACK", "take|2|K|{v}:a|3/m|TRACK", "take|2|{v}:a|K|3/m|ONCE|1000", "refund|2|{v}:a|K|3/m|ONCE|1000",
 		"acquire|1|K|concurrency 2 lease=30s|x", "renew|1|K|concurrency 2 lease=30s|x", "release|1|K|concurrency 2 lease=30s|x",
 		"block|2|{v}:a|K|1000", "unblock|1|K", "override|1|K|3/m|1000", "override_end|1|K", "reset|2|{v}:a|K", "usage|1|K",
+
+		"take|1|K|@plain", "peek|1|K|@plain", "refund|1|K|@plain", "take|1|K|@plain|COST|2",
+		"take|1|K|@one", "take|1|K|@one|COST|2", "take|1|K|@one|EACH", "peek|1|K|@one", "refund|1|K|@one", "take|2|{v}:a|K|@one|@one", "take|2|K|{v}:a|@one|3/m",
+		"take|2|{v}:a|K|@one|ONCE|1000", "take|2|K|{v}:a|@one|TRACK", "take|2|{v}:a|K|@one|TRACK", "refund|2|{v}:a|K|@one|ONCE|1000",
+		"take|2|{v}:a|K|@two", "take|2|K|{v}:a|@two", "peek|2|{v}:a|K|@two", "peek|2|K|{v}:a|@two", "refund|2|{v}:a|K|@two", "refund|2|K|{v}:a|@two",
+		"take|2|K|{v}:a|@seen", "take|2|{v}:a|K|@seen", "take|2|K|{v}:a|@pool", "take|2|{v}:a|K|@pool", "peek|2|K|{v}:a|@pool", "peek|2|{v}:a|K|@pool", "refund|2|K|{v}:a|@pool|PAID|1", "refund|2|{v}:a|K|@pool|PAID|2",
+		"acquire|1|K|@jobs|x", "renew|1|K|@jobs|x", "release|1|K|@jobs|x",
 	} {
 		for range 2 { // in the second round, the limits are cached
 			empty(t, server)
@@ -199,12 +222,16 @@ func TestLongKeys(t *testing.T) {
 			}
 			empty(t, server)
 			words[at] = long
+			counts := calls()
 			want := `RATELIMIT BADKEYS "` + long[:60] + `..." (65537 bytes): a key has at most 65536 bytes`
 			if _, err := server.Do(words...); err == nil || err.Error() != want {
 				t.Errorf("%s, with a key of 65537 bytes: %v, want %s", call, err, want)
 			}
 			if n := must[any](t)(server.Do("DBSIZE")); n != int64(0) {
 				t.Errorf("%s, with a key of 65537 bytes: %v keys are left", call, n)
+			}
+			if got := calls(); got != counts {
+				t.Errorf("%s, with a key of 65537 bytes: the counts of policies are %s, and were %s", call, got, counts)
 			}
 		}
 	}

@@ -15,9 +15,11 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	pb "google.golang.org/protobuf/proto"
@@ -85,6 +87,33 @@ func TestSettings(t *testing.T) {
 	const maxConcurrentStreams, initialWindowSize, maxHeaderListSize = 3, 4, 6
 	if frame[3] != 4 || got[maxConcurrentStreams] != 1000 || got[initialWindowSize] != 64<<10 || got[maxHeaderListSize] != 64<<10 {
 		t.Errorf("frame %v, settings %v", frame, got)
+	}
+}
+
+// TestConnectionsEnd checks that the gateway closes gRPC connections that are idle or old, the latter with
+// their streams, and that its bounds are those of docs/gateway.md.
+func TestConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	if got := process.Lifetimes; got.MaxConnectionIdle != 2*time.Minute || got.MaxConnectionAge != 30*time.Minute || got.MaxConnectionAgeGrace != 10*time.Second || got.Time != time.Minute {
+		t.Errorf("%+v", got)
+	}
+	const soon = 50 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // without the bounds, the connections would stay
+	defer cancel()
+	idle := start(t, process.Options{Dev: true}.WithConnections(keepalive.ServerParameters{MaxConnectionIdle: soon})).dial(t, nil)
+	must[*healthapi.HealthCheckResponse](t)(healthapi.NewHealthClient(idle).Check(ctx, &healthapi.HealthCheckRequest{}))
+	for state := connectivity.Ready; state != connectivity.Idle; state = idle.GetState() {
+		if !idle.WaitForStateChange(ctx, state) {
+			t.Fatal("an idle connection is not closed")
+		}
+	}
+	old := start(t, process.Options{Dev: true}.WithConnections(keepalive.ServerParameters{MaxConnectionAge: soon, MaxConnectionAgeGrace: soon})).dial(t, nil)
+	watch, err := healthapi.NewHealthClient(old).Watch(ctx, &healthapi.HealthCheckRequest{})
+	for err == nil {
+		_, err = watch.Recv()
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream of an old connection ends with %v", err)
 	}
 }
 

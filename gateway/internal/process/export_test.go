@@ -1,5 +1,16 @@
 package process
 
+import "google.golang.org/grpc/keepalive"
+
+// Lifetimes says when gRPC connections are closed.
+var Lifetimes = lifetimes
+
+// WithConnections returns options with other bounds of gRPC connections.
+func (o Options) WithConnections(bounds keepalive.ServerParameters) Options {
+	o.connections = bounds
+	return o
+}
+
 // WithSteps returns options that call step before each step of the shutdown.
 func (o Options) WithSteps(step func(step string)) Options {
 	o.step = step

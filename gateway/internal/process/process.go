@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -56,8 +57,9 @@ type Options struct {
 	TLS            TLSFiles
 	Log            *slog.Logger
 
-	checks bool              // nothing runs: the options are only checked
-	step   func(step string) // called before each step of the shutdown; nil except in tests
+	checks      bool                       // nothing runs: the options are only checked
+	step        func(step string)          // called before each step of the shutdown; nil except in tests
+	connections keepalive.ServerParameters // bounds of gRPC connections; lifetimes except in tests
 }
 
 const (

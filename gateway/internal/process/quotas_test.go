@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -9,9 +10,13 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
@@ -81,4 +86,39 @@ func TestQuotasOverXDS(t *testing.T) {
 	if got := assigned(); got.GetBlanketRule() != envoytype.RateLimitStrategy_ALLOW_ALL || got.GetStrategy() == nil {
 		t.Errorf("without the domain: %v", got)
 	}
+}
+
+// TestQuotasOfBytes checks that a bucket whose ID is not UTF-8 gets no assignment, which is counted and logged.
+// The stream stays open, and the other buckets of the report get theirs.
+func TestQuotasOfBytes(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write(t, folder+"/web.yaml", "domain: web\ndescriptors: [{key: user, rate_limit: {limit: 100/m}}]\n")
+	g := start(t, process.Options{Redis: "redis://" + server(t).Addr(), EnvoyConfig: folder})
+	g.ready(t)
+	stream := must[grpc.ClientStream](t)(g.dial(t, nil).NewStream(t.Context(), &quota.RateLimitQuotaService_ServiceDesc.Streams[0],
+		quota.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)})))
+	got := map[string]bool{}
+	for _, good := range []string{"42", "43"} { // the second report is sent in the same stream
+		report := &quota.RateLimitQuotaUsageReports{Domain: "web"}
+		for _, user := range []string{"a?b", good} {
+			report.BucketQuotaUsages = append(report.BucketQuotaUsages, &quota.RateLimitQuotaUsageReports_BucketQuotaUsage{
+				BucketId: &quota.BucketId{Bucket: map[string]string{"user": user}}, NumRequestsDenied: 1})
+		}
+		require(t, stream.SendMsg(bytes.ReplaceAll(must[[]byte](t)(pb.Marshal(report)), []byte("a?b"), []byte("a\xffb"))))
+		for !got[good] {
+			response := new(quota.RateLimitQuotaResponse)
+			require(t, stream.RecvMsg(response))
+			for _, action := range response.BucketAction {
+				got[action.BucketId.Bucket["user"]] = true
+			}
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("assignments for %v", got)
+	}
+	if _, text := g.get(t, "/metrics"); !strings.Contains(text, `ratelimit_gateway_rlqs_refused_total{what="bucket"} 2`) {
+		t.Errorf("the metrics are\n%s", text)
+	}
+	g.says(t, `level=ERROR msg="a bucket gets no assignment" source=rlqs domain=web bucket_id="not UTF-8" buckets=1`)
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -54,6 +55,9 @@ const (
 	mostAge = 30 * time.Minute
 )
 
+// lifetimes says when gRPC connections are closed.
+var lifetimes = keepalive.ServerParameters{MaxConnectionIdle: idleTime, MaxConnectionAge: mostAge, MaxConnectionAgeGrace: drain, Time: time.Minute}
+
 func (g *Gateway) newHTTP(handler http.Handler, config *tls.Config) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadTimeout: clientTime, WriteTimeout: 2*clientTime + g.options.Timeout, IdleTimeout: idleTime,
@@ -68,7 +72,7 @@ func (g *Gateway) serveGRPC(config *tls.Config) {
 		grpc.ConnectionTimeout(clientTime), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.MaxConcurrentStreams(streamsEach), grpc.MaxHeaderListSize(mostHeader), grpc.InTapHandle(g.admit),
 		grpc.MaxRecvMsgSize(mostRequest), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, MaxConnectionAge: mostAge, MaxConnectionAgeGrace: drain, Time: time.Minute}),
+		grpc.KeepaliveParams(cmp.Or(g.options.connections, lifetimes)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 	if config != nil {

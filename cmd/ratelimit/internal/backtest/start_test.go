@@ -91,7 +91,7 @@ func TestPageExplainsItself(t *testing.T) {
 	require(t, report.WritePage(&page, "ratelimit backtest 'a b.log' \x1b"))
 	for _, want := range []string{
 		"<title>Backtest of a.log, b.log, c.log and 2 more</title>", `<code>ratelimit backtest &#39;a b.log&#39; \x1b</code>`,
-		"Start with <code>1/m</code>", "The other suggestions make it wait longer, or", "came from <code>203.0.113.7</code>", "<code>1/m</code><br><strong>start here</strong>",
+		"Start with <code>1/m</code>", "The other suggestions make it wait longer, or", "<tr><td><code>203.0.113.7</code></td>", "<code>1/m</code><br><strong>start here</strong>",
 		"Requests over the limit, and clients affected,", "if the limit were n per minute (log scales)", ">suggested: 1<", "the smallest that affects at most 50% of the clients",
 	} {
 		if !strings.Contains(page.String(), want) {

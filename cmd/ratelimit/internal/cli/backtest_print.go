@@ -153,10 +153,12 @@ func (l look) suggestions(list []backtest.Result) []string {
 	}
 	lines = slices.Concat(lines, l.table(rows), l.units(list))
 	for _, r := range list {
-		if r.Suggested.Start && len(list) > 1 {
-			lines = append(lines, "")
-			lines = append(lines, l.wrap(bold, "start with "+r.Limit+": "+r.Meaning())...)
-			lines = append(lines, l.wrap("", r.Why(len(list)))...)
+		if r.Suggested.Start {
+			if len(list) > 1 {
+				lines = append(lines, "")
+				lines = append(lines, l.wrap(bold, "start with "+r.Limit+": "+r.Meaning())...)
+				lines = append(lines, l.wrap("", r.Why(len(list)))...)
+			}
 			lines = append(lines, l.denials(r)...)
 		}
 	}

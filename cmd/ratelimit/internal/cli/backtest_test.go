@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,41 @@ times. If there is none, it has the shortest period.
 		}
 		run(t, nil, append(args, "--html", page)...).want(t, exitFine, backtested+"\nwrote "+page+"\n", "") // an existing page is replaced
 	})
+}
+
+// The report names all keys that a limit denies, on the screen and on the page: those of a given limit, and of the
+// suggestion to start with, even if it is the only one.
+func TestBacktestNamesTheDenied(t *testing.T) {
+	log := accessLog(t, "203.0.113.1", 20, "203.0.113.2", 18, "203.0.113.3", 16, "203.0.113.4", 14, "198.51.100.1", 2, "198.51.100.2", 2, "198.51.100.3", 2, "198.51.100.4", 2)
+	for name, tt := range map[string]struct {
+		args   []string
+		limit  string
+		denied [4]int
+	}{
+		"given":                {[]string{"--limit", "5/m"}, "5/m", [4]int{14, 12, 10, 8}},
+		"the only suggestion":  {[]string{"--suggest", "50%", "--period", "1m"}, "2/m", [4]int{18, 16, 14, 12}},
+		"one of two":           {[]string{"--suggest", "50%", "--period", "1m,1h"}, "2/m", [4]int{18, 16, 14, 12}},
+		"given and suggestion": {[]string{"--limit", "5/m", "--suggest", "50%", "--period", "1m"}, "2/m", [4]int{18, 16, 14, 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := filepath.Join(t.TempDir(), "report.html")
+			got := run(t, nil, append([]string{"backtest", log, "--html", page}, tt.args...)...)
+			_, table, _ := strings.Cut(got.stdout, "\n"+tt.limit+" by client denied, ")
+			content := string(must[[]byte](t)(os.ReadFile(page)))
+			for i, n := range tt.denied {
+				client, all := fmt.Sprintf("203.0.113.%d", i+1), 20-2*i
+				if row := regexp.MustCompile(fmt.Sprintf(`(?m)^%s +%d +%d `, client, n, all)); got.code != exitFine || !row.MatchString(table) {
+					t.Errorf("%s, denied %d of %d, is not among the denied of %s:\n%s", client, n, all, tt.limit, got.stdout)
+				}
+				if row := fmt.Sprintf("<tr><td><code>%s</code></td><td>%d</td><td>%d</td>", client, n, all); !strings.Contains(content, row) {
+					t.Errorf("the page lacks %s", row)
+				}
+			}
+			if strings.Contains(table, "198.51.100.") {
+				t.Errorf("a client that was not denied is named:\n%s", table)
+			}
+		})
+	}
 }
 
 func TestBacktestPolicies(t *testing.T) {

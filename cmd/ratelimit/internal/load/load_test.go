@@ -262,6 +262,14 @@ func TestExpectations(t *testing.T) {
 			t.Errorf("%s: %v, %s", text, met, measured)
 		}
 	}
+	// m is minutes, but whoever writes p99<10m means milliseconds.
+	for _, value := range []string{"10m", "1h", "1h30m", "0.5m", "0m"} {
+		text := "p99<" + value
+		want := fmt.Sprintf("%q: %q is not a latency; write one in s, ms or us, such as 5ms or 800us", text, value)
+		if _, err := load.ParseExpectation(text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
 	if e, err := load.ParseExpectation("p99<3600s"); err != nil {
 		t.Error(err)
 	} else if measured, met := e.Met(load.Run(t.Context(), nil, load.Options{})); met || measured != "no reply" {
