@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 	pb "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/xds"
