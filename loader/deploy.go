@@ -85,7 +85,7 @@ func (f *fleet) change(ctx context.Context, o Options) string {
 	if !slices.ContainsFunc(f.members, sent) {
 		return protocol.Nothing
 	}
-	if len(f.mine) > 0 && f.undo(context.WithoutCancel(ctx)) {
+	if f.restored = len(f.mine) > 0 && f.undo(context.WithoutCancel(ctx)); f.restored {
 		return protocol.Undone
 	}
 	return protocol.Unknown

@@ -229,6 +229,9 @@ func TestPutBack(t *testing.T) {
 	next := version("0.1.0", "000000000003")
 	report, err := l.Deploy(ctx, next, loader.Options{})
 	checkPartial(t, err, nodes.ErrUnreachable)
+	if !strings.HasPrefix(err.Error(), "build 000000000003 was sent to 3 of 3 nodes; 2 of these got back what they had, and 1 failed: ") {
+		t.Error(err)
+	}
 	for i, n := range report.Nodes {
 		if i == 2 {
 			if n.State != loader.Unreachable || n.PutBack || n.Changed {

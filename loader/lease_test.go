@@ -204,6 +204,36 @@ func TestDeleteOfWhatWasLookedAt(t *testing.T) {
 	}
 }
 
+// A deployment that a watch has completed, after its leases expired, finds its build everywhere when it goes
+// on, and succeeds.
+func TestCompletedByAWatch(t *testing.T) {
+	f := startThree(t, redis.Options{})
+	ctx := t.Context()
+	other := newLoader(t, f.ring)
+	must[loader.Report](t)(other.Deploy(ctx, buildA, loader.Options{}))
+	var mu sync.Mutex
+	wrote, completed := false, false
+	l := newLoader(t, f.ring, trace(func(node, command string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if node == f.addrs[0] {
+			wrote = wrote || command == "FUNCTION LOAD REPLACE ratelimit"
+		} else if wrote && !completed && strings.HasPrefix(command, "FUNCTION LIST") { // before the second write
+			completed = true
+			for _, addr := range f.addrs {
+				expire(t, addr)
+			}
+			if err := other.Repair(ctx, buildA); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	report := must[loader.Report](t)(l.Deploy(ctx, buildB, loader.Options{}))
+	if !completed || !report.InStep() || report.Changed() != 1 {
+		t.Errorf("completed: %v\n%s", completed, states(report))
+	}
+}
+
 // leaseOf returns the name of the lease on a server, or "" if there is none.
 func leaseOf(t *testing.T, addr string) string {
 	t.Helper()

@@ -23,6 +23,9 @@ type PartialError struct {
 	Build string // the build ID that was requested
 	Nodes []Node
 	Notes []*nodes.Error
+
+	sent     int  // the number of nodes to which the build was sent and that did not refuse it
+	restored bool // whether all nodes are known to have what they had
 }
 
 // Error returns the node's message if there is only one node. Otherwise it returns a summary,
@@ -65,7 +68,7 @@ func (e *PartialError) head(bad int) string {
 			back++
 		}
 	}
-	all := len(e.Nodes)
+	all, sent := len(e.Nodes), max(e.sent, changed+back)
 	switch {
 	case e.Op == opStatus:
 		return fmt.Sprintf("%d of %d nodes cannot be inspected", bad, all)
@@ -75,12 +78,12 @@ func (e *PartialError) head(bad int) string {
 		return fmt.Sprintf("nothing was deleted, because %d of %d nodes failed", bad, all)
 	case e.Op == opDelete:
 		return fmt.Sprintf("the library was deleted on %d of %d nodes, and %d failed", changed, all, bad)
-	case changed == 0 && back == 0:
+	case sent == 0:
 		return fmt.Sprintf("nothing was changed, because %d of %d nodes cannot take build %s", bad, all, e.Build)
-	case changed == 0:
-		return fmt.Sprintf("build %s was loaded on %d of %d nodes, which then got back what they had, because %d failed", e.Build, back, all, bad)
+	case e.restored:
+		return fmt.Sprintf("build %s was loaded on %d of %d nodes, which then got back what they had, because %d failed", e.Build, sent, all, bad)
 	}
-	return fmt.Sprintf("build %s was loaded on %d of %d nodes; %d of these were restored, and %d failed", e.Build, changed+back, all, back, bad)
+	return fmt.Sprintf("build %s was sent to %d of %d nodes; %d of these got back what they had, and %d failed", e.Build, sent, all, back, bad)
 }
 
 // Unwrap returns the errors for the nodes that failed, for errors.Is and errors.As.

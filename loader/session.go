@@ -104,6 +104,8 @@ type fleet struct {
 	undone text.Text // the text that an undo writes
 	mine   []string  // the namespaces whose parts differ between the two
 	want   artifact  // the body of next
+
+	restored bool // whether all nodes are known to have undone
 }
 
 // goal is what a call wants to change.
@@ -216,7 +218,8 @@ func (f *fleet) err(op string) error {
 	if len(failed(f.report.Nodes)) == 0 {
 		return nil
 	}
-	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes}
+	sent := len(f.filter(func(m *member) bool { return m.wrote }))
+	return &PartialError{Op: op, Build: f.report.Wanted.BuildID, Nodes: f.report.Nodes, Notes: f.report.Notes, sent: sent, restored: f.restored}
 }
 
 // leader returns the node on which a deployment takes its first lease. It is the primary of the

@@ -54,7 +54,7 @@ end
 states.floor = 0
 
 -- kept returns the units of a capacity that a call with FLOOR keeps free: this percentage, rounded up. The product may be above
--- 2^53, so whole hundreds are multiplied by themselves.
+-- 2^53, so whole hundreds are multiplied alone.
 function states.kept(capacity, percent)
   local rest = capacity % 100
   return (capacity - rest) / 100 * percent + math.ceil(rest * percent / 100)

@@ -1,8 +1,8 @@
 -- The arithmetic of gcra and leaky_bucket. Read src/algorithms/gcra.lua first: it explains TAT, T
 -- and b. The debt of a rate is TAT - now: the time until the rate is full again. Debts are counted
 -- in ticks. A tick is so small that all debts are whole numbers, so only replies and expiries are
--- rounded, and T itself for the limits that the function round in gcra.lua completes. T is rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us)
--- is rate.ticks ticks. For example, T of 7000/h is 514 2/7 ms: a tick is 1/7 ms, T is 3600 ticks, and
+-- rounded, and T itself for limits whose ticks would be too small (the function round in gcra.lua). T is
+-- rate.interval ticks, b*T is rate.full ticks, and a unit of the clock (1 ms or 1 us) is rate.ticks ticks. For example, T of 7000/h is 514 2/7 ms: a tick is 1/7 ms, T is 3600 ticks, and
 -- 1 ms is 7 ticks. T of 6000/h is 600 ms: a tick is 1 ms.
 --
 -- A take leaves a debt of at most b*T, where b is the burst. A larger stored debt comes from a limit with a

@@ -1,5 +1,6 @@
 -- This file implements gcra and leaky_bucket for one rate whose T is at least 1 ms, if its debts, in ticks of this file, are
--- at most 2^53. Read src/algorithms/gcra.lua first. The key's expiry is TAT, and its value is "gcra" or "gcra-<k>",
+-- at most 2^53. Read src/algorithms/gcra.lua first. The key's expiry is TAT, rounded up to a ms. Its value is "gcra", or
+-- "gcra-<k>" if TAT is k ticks before the expiry,
 -- with "-debt" after it for a debt that src/36_gcra_debt.lua marks. The clock is in ms.
 --
 -- For example, T of 6000/h is 600 ms. The first take of a key sets "gcra" with an expiry in 600 ms. If
@@ -7,7 +8,7 @@
 -- ms from then. The value stays the same. T of 7000/h is 3600 ticks of 1/7 ms, or 514 2/7 ms. So the first
 -- take sets an expiry in 515 ms, which is 3605 ticks, and the value "gcra-5".
 --
--- A call needs no TIME: PTTL is the debt, and PEXPIRE and PSETEX add to the current time. Before Redis 7.2,
+-- A call with one key that probe knows needs no TIME: PTTL is the debt, and PEXPIRE and PSETEX add to the current time. Before Redis 7.2,
 -- the time can advance between reading and writing. The library then sets the expiry to a time since the epoch.
 
 local ceil = gcra_debt.ceil

@@ -88,7 +88,7 @@ local function commit(key, limit, units, tats, binding)
   local rates, size, last = limit.rates, limit.size, 0
   for i = 1, size do
     local tat = tats[i] + units * rates[i].interval
-    tats[i] = tat -- so waits must not follow
+    tats[i] = tat -- the new times, so waits cannot be called after commit
     if tat > last then last = tat end
   end
   if key then states.put(key, string.format(limit.format, unpack(tats, 1, size)), clock.ceil_ms(last)) end

@@ -1,7 +1,7 @@
 -- A call makes one decision on the rates of one or several keys: either all are charged, or none.
 -- First, every key is read with its limit's function probe, which returns how many units fit. If probe
--- cannot tell, and for a refund that commit cannot make, the key is loaded into one state for each rate
--- (src/30_states.lua), and these are charged. Then each key is written, with its limit's function commit or from its states, and
+-- cannot tell, for a refund that commit cannot make, for FORCE that leaves no unit, and for FLOOR with several
+-- rates, the key is loaded into one state for each rate (src/30_states.lua), and these are charged. Then each key is written, with its limit's function commit or from its states, and
 -- gives its part of the reply. A call that returns an error has therefore changed nothing.
 --
 -- The enforced limits of a call make one decision. Each shadow policy (a group of limits) makes a
@@ -25,7 +25,7 @@ local ENFORCED = {} -- the group of the limits that are not in a shadow policy
 
 -- For each key of the call, by its position: how many units fit (-1 if the key is blocked), and what probe has returned.
 -- For a key that is loaded into states, first is list, and second the position of its first state. All calls share
--- these tables. kept has what FLOOR keeps free, for limits of one rate; it is only set in calls with floors.
+-- these tables. kept has what FLOOR keeps free, 0 without a floor.
 local rooms, first, second, third, kept = {}, {}, {}, {}, {}
 
 -- load loads a key into states, from position `at` of list on. If an override is loaded instead of the limit, it also
@@ -75,7 +75,7 @@ local function look(keys, request, verb, now, known, head, left)
       end
     elseif not fails and (not refunds or limit.gives_back) then
       free, a, b, c = limit.probe(keys[i], limit, cost, now, i)
-      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- there may be a debt, or FORCE may leave one
+      if free and not takes and free <= (refunds and 0 or cost) then free, a, b = nil, nil, nil end -- the state may have a debt above the capacity, FORCE may leave one, and without a unit left FORCE returns the wait for one
     end
     if free then
       first[i], second[i], third[i] = a, b, c
@@ -365,7 +365,7 @@ function decisions.decide(keys, request, verb, peeks, known, head, left)
   return whole, charges, passes
 end
 
--- plain carries out a take with at most the option EACH. It does what decide would, if the function probe of every limit knows how
+-- plain carries out a take of 1 unit of each key, with at most the option EACH; see requests.plain. It does what decide would, if the function probe of every limit knows how
 -- many units fit.
 function decisions.plain(keys, request)
   local named, number, now, denies = request.limits, request.count, not CLOCK_STANDS and clock.ms() or nil, false

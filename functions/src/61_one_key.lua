@@ -1,4 +1,4 @@
--- This file decides on calls with one limit and at most UPTO, FORCE, FLOOR or CLASS, as src/60_decisions.lua would, but without
+-- This file decides on calls with one key and at most UPTO, FORCE, FLOOR or CLASS, as src/60_decisions.lua would, but without
 -- lists of keys. src/60_decisions.lua takes those whose key has to be loaded into states.
 
 local sought = decisions.sought
@@ -35,7 +35,7 @@ local function beyond(key, limit, cost, option, percent, calls, free, a, b, c)
   end
   if free and above > 0 then free = math.max(0, free - above) end
   if option == 'FORCE' and free and cost >= free then
-    free = nil -- it may leave a debt
+    free = nil -- it may leave a debt above the capacity, or no unit; the reply then has the wait for one
   elseif option == 'UPTO' and free then
     cost = math.min(cost, math.max(1, free))
     allowed = cost

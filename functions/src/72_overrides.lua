@@ -94,7 +94,7 @@ function overrides.read(key, from, value)
   }, string.sub(value, at), #value <= LAST
 end
 
--- probe reads a value that begins with an override of gcra in effect, for one_key.decide. It returns the limit, what
+-- probe reads a value that begins with an override of gcra in effect, for src/61_one_key.lua. It returns the limit, what
 -- gcra_expiry.behind returns, and what gcra_expiry.commit_behind needs, or nil if the states have to be loaded: that takes longer.
 -- left is the key's PTTL, or nil.
 function overrides.probe(key, value, left)
