@@ -257,6 +257,9 @@ func (c call) command() []any {
 	if c.class != "" {
 		words = append(words, "CLASS", c.class)
 	}
+	if c.paid > 0 {
+		words = append(words, "PAID", c.paid)
+	}
 	if slices.ContainsFunc(c.expect, func(e expectation) bool { return e.key != "" }) {
 		words = append(words, "EACH")
 	}
@@ -292,6 +295,9 @@ func (c call) String() string {
 	}
 	if c.class != "" {
 		words = append(words, "of class", c.class)
+	}
+	if c.paid > 0 {
+		words = append(words, "paid by", fmt.Sprint(c.paid))
 	}
 	switch c.side {
 	case "canary":

@@ -42,6 +42,7 @@ type call struct {
 	force  bool          // the cost is charged even if it does not fit
 	floor  *int64        // the percentage that the call keeps free; nil if it gives none
 	class  string        // the class of the call, or ""
+	paid   int64         // who paid for what a refund gives back: 1 or 2; 0 if the call does not say
 	side   string        // "canary" or "policy"; "" if the key selects the side
 	limit  string        // limit of override
 	span   time.Duration // duration of block or override
@@ -63,7 +64,7 @@ type expectation struct {
 // with "changed" returns the number of changed keys instead of a decision.
 var verbs = map[string][]string{
 	"take": {"policy", "canary", "cost", "up_to", "force", "floor", "class", "each"}, "peek": {"policy", "canary", "cost", "up_to", "floor", "class", "each"},
-	"refund":  {"policy", "canary", "cost", "each"},
+	"refund":  {"policy", "canary", "cost", "paid", "each"},
 	"acquire": {"policy", "canary", "lease", "floor", "class"}, "renew": {"policy", "canary", "lease"}, "release": {"policy", "canary", "lease", "changed"},
 	"reset": {"changed"}, "block": {"for", "changed"}, "unblock": {"changed"},
 	"override": {"limit", "for", "changed"}, "override_end": {"changed"},
@@ -217,6 +218,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		Force  bool          `yaml:"force"`
 		Floor  *yaml.Node    `yaml:"floor"`
 		Class  string        `yaml:"class"`
+		Paid   *yaml.Node    `yaml:"paid"`
 		Canary bool          `yaml:"canary"`
 		Limit  string        `yaml:"limit"`
 		For    time.Duration `yaml:"for"`
@@ -237,7 +239,7 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		}
 		return c
 	}
-	for _, field := range []string{"canary", "cost", "up_to", "force", "floor", "class", "limit", "for"} {
+	for _, field := range []string{"canary", "cost", "up_to", "force", "floor", "class", "paid", "limit", "for"} {
 		if e, ok := given[field]; ok && !c.has(field) {
 			s.Wrong(e.Key, "%s takes no %s", c.verb, field)
 		}
@@ -259,6 +261,9 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		floor := s.Number(f.Floor, "floor")
 		c.floor = &floor
 	}
+	if e, ok := given["class"]; ok && c.class == "" && e.Value.Kind == yaml.ScalarNode {
+		s.Wrong(e.Value, "class is empty; write the name of a class, or leave the field out")
+	}
 	for _, pair := range [][2]string{{"floor", "class"}, {"floor", "force"}, {"class", "force"}} {
 		if e, ok := given[pair[0]]; ok && given[pair[1]].Key != nil && (pair[1] == "class" || c.force) {
 			s.Wrong(e.Key, "a call has %s and %s; keep one of them", pair[0], pair[1])
@@ -277,6 +282,9 @@ func (s *source) call(n *yaml.Node, before time.Duration, policies map[string]*P
 		}
 	}
 	s.words(&c, given[c.verb].Value, f.Words, policies, file)
+	if f.Paid != nil {
+		c.paid = s.index(f.Paid, "paid", &c)
+	}
 	if e, ok := given["canary"]; ok {
 		c.side = map[bool]string{true: "canary", false: "policy"}[f.Canary]
 		if c.policy != nil && c.policy.Canary == nil {

@@ -23,6 +23,7 @@ const testedPolicies = `policies:
   jobs: concurrency 1 lease=10s
   part: {limit: 5/s, canary: {limit: 2/s, share: 50%, shadow: true}}
   classed: {limit: 10/s, classes: {critical: 0, default: 20, batch: 50}}
+  tenant: {guarantee: 2/s, pool: 10/s, floor: 50}
   part.jobs: {limit: concurrency 2 lease=10s, canary: {limit: concurrency 1 lease=10s, share: 50%}}
 `
 
