@@ -2,6 +2,7 @@ package combinations
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,9 +253,16 @@ func (s *scenario) one(ctx context.Context, st *step, req client.Request, id int
 	return o
 }
 
+// tooLong is a key with one byte more than the library takes. Only a server refuses it.
+var tooLong = "{v}:" + strings.Repeat("k", 65533)
+
 // spoil gives a step an argument that every verb refuses.
 func (s *step) spoil(d *draw) {
 	s.bad = true
+	if d.chance(3) {
+		s.keys = append([]string{tooLong}, s.keys[1:]...)
+		return
+	}
 	switch s.verb {
 	case "block", "override":
 		s.span = 0

@@ -55,6 +55,7 @@ type step struct {
 	crowd           int
 	outage          bool
 	canceled        bool
+	lateCancel      bool // whether a wait is canceled only after its first call
 	redeploy, close bool
 	bad             bool     // an argument is wrong
 	plantIn, plants string   // a key that gets a foreign value before the step, and its kind

@@ -172,7 +172,10 @@ func (s *scenario) corrections(st *step, h *handle, c *charge.Charge) {
 		s.late(st)
 	}
 	before := s.account(h.ids...).moved[key]
-	back := min(before, max(1, st.actual))
+	back := max(1, st.actual)
+	if before > 0 || n > 0 { // otherwise, only a fallback has allowed units, and no server gives them back
+		back = min(before, back)
+	}
 	sure := n == st.actual || st.actual == 0
 	var again []int64
 	for range 3 {
@@ -188,7 +191,7 @@ func (s *scenario) corrections(st *step, h *handle, c *charge.Charge) {
 	switch {
 	case given > back:
 		s.broke("a refund is executed once", "Refund of %d was called again after an unknown outcome, and %d were given back", back, given)
-	case err == nil && given != back && sure && back > 0 && !s.blockedNow(h.req) && !shadowed(h.req)[0] && !s.plan.Batches:
+	case err == nil && given != back && sure && before > 0 && !s.blockedNow(h.req) && !shadowed(h.req)[0] && !s.plan.Batches:
 		s.broke("what was charged is given back", "Refund(%d) succeeded, and %d units were given back", back, given)
 	case err != nil && !unknown(err) && errors.Is(err, client.ErrMisconfigured) && given > 0:
 		s.broke("an error changes nothing", "Refund: %v, and %d were given back", err, given)

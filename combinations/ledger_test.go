@@ -203,6 +203,9 @@ func (s *scenario) balance(st *step, req client.Request, a account, told func(i 
 			if most := costOf(req, i); took > most {
 				s.broke("ONCE moves units once", "%s: %d units were taken, %d asked", key, took, most)
 			}
+			if a.lost[s.plan.Prefix+key] > 0 && a.delivered == nil && c.most == 0 {
+				s.broke("an unknown outcome stays unknown", "%s: %d units were taken, no reply arrived, and no caller was told", key, took)
+			}
 			if !a.repeated && !req.Force && !st.lends() && !shadow[i] && took < c.sure/int64(callers) {
 				s.broke("units on the server = units reported as taken", "%s: callers were told of %d units, the server took %d", key, c.sure, took)
 			}

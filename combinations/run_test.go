@@ -301,7 +301,11 @@ func (s *scenario) context(st *step) (context.Context, context.CancelFunc) {
 	if st.canceled {
 		s.mark("canceled")
 		ctx, cancel := context.WithCancel(context.Background())
-		timer := time.AfterFunc(10*time.Millisecond, cancel)
+		after := 10 * time.Millisecond
+		if st.verb == "wait" && st.lateCancel { // in the pause after a denial
+			after = timeout + 500*time.Millisecond
+		}
+		timer := time.AfterFunc(after, cancel)
 		return ctx, func() { timer.Stop(); cancel() }
 	}
 	if st.verb == "wait" || st.verb == "lease wait" {

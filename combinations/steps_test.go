@@ -111,7 +111,7 @@ func (d *draw) fill(s *step, all []feature) {
 		s.costs = []int64{d.cost(s)}
 	}
 	s.actual = pick(d, 0, 1, d.cost(s))
-	s.beforeLast, s.faultsAgain = d.chance(2), d.chance(2)
+	s.beforeLast, s.faultsAgain, s.lateCancel = d.chance(2), d.chance(2), d.chance(2)
 	if (s.verb == "hold" || s.verb == "charge") && d.chance(2) {
 		s.faults, s.lateFaults = nil, s.faults
 	}
