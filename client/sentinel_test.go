@@ -72,9 +72,9 @@ func TestPrimaryAndSentinelFailTogether(t *testing.T) {
 			check(t, fail(talksTo))
 			// Wall time would depend on how busy the machine is. So a new client of the other Sentinels
 			// finds out when they name a primary that answers, and only calls that are sent then count.
-			// The breaker sends the first within a second, and it should succeed. A few more may time
-			// out on a busy machine. A client that keeps the hung Sentinel never succeeds.
-			const patience = 5
+			// The breaker sends the first within a second, and it should succeed. More time out on a
+			// very busy machine. A client that keeps the hung Sentinel never succeeds.
+			const patience = 30
 			behind := 0
 			eventually(t, "the client finds the new primary", func() bool {
 				_, err := c.Allow(t.Context(), "k", plenty)
