@@ -228,12 +228,12 @@ func (w *world) fail(rule, format string, args ...any) {
 	if w.lostTrack || w.failed != nil {
 		return
 	}
-	w.failed = &violation{rule: rule, text: fmt.Sprintf(format, args...)}
+	w.failed = &violation{rule: rule, text: strings.ReplaceAll(fmt.Sprintf(format, args...), tooLong, "{v}:kkk...")}
 	w.note("VIOLATION %s: %s", rule, w.failed.text)
 }
 
 func (w *world) note(format string, args ...any) {
-	fmt.Fprintf(&w.log, format+"\n", args...)
+	w.log.WriteString(strings.ReplaceAll(fmt.Sprintf(format, args...), tooLong, "{v}:kkk...") + "\n")
 }
 
 // contents returns the value and the expiry of keys.
