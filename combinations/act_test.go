@@ -259,7 +259,7 @@ var tooLong = "{v}:" + strings.Repeat("k", 65533)
 // spoil gives a step an argument that every verb refuses.
 func (s *step) spoil(d *draw) {
 	s.bad = true
-	if d.chance(3) {
+	if s.verb != "hold" && d.chance(3) { // a hold of 0 units asks no server
 		s.keys = append([]string{tooLong}, s.keys[1:]...)
 		return
 	}
