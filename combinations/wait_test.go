@@ -71,7 +71,7 @@ func (s *scenario) neverFits(req client.Request) bool {
 	m := s.model.Clone()
 	never := func() bool {
 		reply, reason := m.Do(c)
-		return reason == "" && reply.([]any)[3] == int64(-1)
+		return reason == "BADLIMIT" || reason == "" && reply.([]any)[3] == int64(-1)
 	}
 	if never() {
 		return true
