@@ -59,8 +59,7 @@ var (
 	zone   = regexp.MustCompile(`^[+-](\d\d):([0-5]\d)$`)
 )
 
-// Parse parses a limit. It returns an error for a policy. Unlike the library, it accepts a few
-// limits with bursts that are too large to be counted exactly.
+// Parse parses a limit. It returns an error for a policy.
 func Parse(text string) (Limit, error) {
 	if len(text) > longestText {
 		return Limit{}, fmt.Errorf("the limit has %d bytes, and at most %d are allowed", len(text), longestText)
@@ -92,6 +91,8 @@ func Parse(text string) (Limit, error) {
 		return Limit{}, fmt.Errorf("the limit asks for %d buckets or calls, and at most %d are allowed", sum, bound)
 	case never && len(limit.Rates) > 1:
 		return Limit{}, fmt.Errorf("the count 0 takes no other rate")
+	case !never && (limit.Algorithm == "gcra" || limit.Algorithm == "leaky_bucket") && !countable(limit.Rates):
+		return Limit{}, fmt.Errorf("n/period is too fast for this burst to be counted exactly; use a smaller n or burst")
 	}
 	return limit, nil
 }
