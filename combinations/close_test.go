@@ -36,11 +36,8 @@ func (s *scenario) gaveBack(st *step) {
 		return
 	}
 	full := s.plan.Prefix + st.keys[0]
-	s.mu.Lock()
-	plain := s.model.Blocked(full) == 0 && !s.model.Overridden(full)
-	s.mu.Unlock()
 	back := s.account(s.world.crowd).moved[full] - s.judged[full] // given back since the callers returned
-	if left := s.pools[pool{st.client, st.keys[0]}] + back; plain && left > 1 {
+	if left := s.pools[pool{st.client, st.keys[0]}] + back; s.plain && left > 1 {
 		s.broke("Close gives back what nobody spent", "%d units of %s stay taken", left, full)
 	}
 }

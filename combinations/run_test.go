@@ -32,6 +32,7 @@ type scenario struct {
 	judged     map[string]int64            // the units that the last crowd had taken from each key when it was judged
 	lasted     time.Duration               // how long the last crowd took
 	idle       bool                        // whether the client had no units of the key before the last crowd
+	plain      bool                        // whether the first key had no block and no override before the step
 	hit        func(marks map[string]bool) // called after each step with the features that took effect
 }
 
@@ -185,6 +186,10 @@ func (s *scenario) step(st *step) {
 	now := time.Now()
 	s.outside(func() {
 		s.sync(now)
+		if len(st.keys) > 0 {
+			full := s.plan.Prefix + st.keys[0]
+			s.plain = s.model.Blocked(full) == 0 && !s.model.Overridden(full)
+		}
 		if st.redeploy {
 			s.checkCounts()
 			s.deploy(1 - s.loaded[0])
