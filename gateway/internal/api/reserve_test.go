@@ -77,6 +77,7 @@ func TestRefusedReservations(t *testing.T) {
 		{"reserve", `{"keys":["{}a"],"limits":["3/m"],"amount":1,"ttl_ms":60000}`, 400, "BADKEYS", `because of its braces; give it a hash tag`},
 		{"reserve", `{"keys":["a"],"limits":["3/q"],"amount":1,"ttl_ms":60000}`, 400, "BADLIMIT", `3/q`},
 		{"reserve", `{"keys":["a"],"limits":["@none"],"amount":1,"ttl_ms":60000}`, 404, "NOPOLICY", `none`},
+		{"reserve", `{"keys":["{p}t","{p}"],"limits":["@tenant"],"amount":1,"ttl_ms":60000}`, 400, "BADARGS", `a policy with a guarantee and a pool takes no reservation`},
 		{"reserve", `{"keys":["a"],"limits":["3/m"],"amount":1,"ttl_ms":60000,"force":true}`, 400, "BADARGS", `unknown field force`},
 		{"commit", `{"reservation_id":"ID","actual":-1}`, 400, "BADARGS", `actual is -1; give 0 to 9007199254740992`},
 		{"commit", `{"reservation_id":"ID","actual":18446744073709551615}`, 400, "BADARGS", `actual is 18446744073709551615;`},

@@ -46,6 +46,9 @@ func (s *share) take(word string) (bool, error) {
 		return true, fmt.Errorf("the path has %s:%s and %s; give it once", kind, *into, word)
 	}
 	*into = name
+	if s.class != "" && s.pool != "" {
+		return true, fmt.Errorf("the path has class:%s and pool:%s; a guarantee and a pool have no classes, so leave one out", s.class, s.pool)
+	}
 	return true, nil
 }
 

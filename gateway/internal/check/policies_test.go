@@ -105,7 +105,7 @@ func TestShares(t *testing.T) {
 		{"/check/tenant/path/1/pool:p/-/7", answer{200, `"tenant";r=1;t=40`}},
 		{"/check/tenant", answer{400, "the policy tenant takes several keys, and /check/tenant gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool"}},
 		{"/check/api/pool:p", answer{400, "the policy api has no guarantee and pool, and /check/api/pool:p names a pool; name a policy that has them, or leave the pool out"}},
-		{"/check/tenant/pool:p/class:batch", answer{400, `Borrow is set and Class is "batch"; a guarantee and a pool have no classes`}},
+		{"/check/tenant/pool:p/class:batch", answer{400, "the path has class:batch and pool:p; a guarantee and a pool have no classes, so leave one out"}},
 	} {
 		got := g.ask("GET", tt.target, "Class", "critical", "X-Class", "critical")
 		var problem struct{ Detail string }

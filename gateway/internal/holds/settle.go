@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,8 +15,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/keytext"
 )
 
-// Invalid is the error of Reserve for parts that no server sees. Reason is the code that the library
-// would use.
+// Invalid is the error of Reserve for parts that cannot be reserved. Reason is the code of the library.
 type Invalid struct{ Reason, Text string }
 
 func (i *Invalid) Error() string { return i.Text }
@@ -41,6 +41,15 @@ func (r *record) request(id string, i int) (client.Request, error) {
 		Keys: r.Parts[i].Keys, Limits: r.Parts[i].Limits, Costs: slices.Repeat([]int64{r.Amount}, len(r.Parts[i].Keys)), Each: true,
 		OnceKey: base + ":take", OnceTTL: r.life() + longer,
 	}, err
+}
+
+// refusal returns the error of a take without the option Each, which the caller has not given.
+func refusal(err error) error {
+	call, ok := errors.AsType[*client.Error](err)
+	if ok && call.Code == "BADARGS" && strings.Contains(err.Error(), "EACH and @") {
+		return &Invalid{call.Code, "a policy with a guarantee and a pool takes no reservation, because it could not give the units back to who paid; send a take for it, and a refund with paid"}
+	}
+	return err
 }
 
 // markLimit is a capacity that no limit has by chance, so the reply to a mark can be told from any
