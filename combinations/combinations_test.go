@@ -73,7 +73,10 @@ func TestCombinations(t *testing.T) {
 		v := run(t, w, p, func(fired map[string]bool) { hit = c.add(fired, set) || hit })
 		if v != nil {
 			broken = true // from now on, rapid shrinks the plan
-			rt.Fatalf("%s: %s\n%s", v.rule, v.text, w.log.String())
+			rt.Fatalf("%s: %s\n%s\n%+v", v.rule, v.text, w.log.String(), p)
+		}
+		if broken { // the set stays the same
+			return
 		}
 		if tries++; hit || tries == 10 { // a pair may fail to meet, for example if a key is blocked
 			next, tries = next+1, 0
