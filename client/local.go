@@ -235,8 +235,7 @@ func (res *Result) deny(bucket *rate.Limiter, key int, wait time.Duration) {
 }
 
 // optionsKnown returns an error if a server would refuse the options of r. A guarantee and a pool take none of
-// UpTo, Force, Each and Class. For a Class, each limit must be a policy that has it. A policy without a list of
-// classes accepts any, or the client does not know its list.
+// UpTo, Force, Each and Class. For a Class, each limit must be a policy that has it, or takes any.
 func (r *Request) optionsKnown(known []parsedKey) error {
 	word := ""
 	switch {
@@ -261,7 +260,9 @@ func (r *Request) optionsKnown(known []parsedKey) error {
 		}
 	}
 	for _, key := range known {
-		if _, listed := key.classes[r.Class]; !listed && key.classes != nil {
+		if _, listed := key.classes[r.Class]; key.classes == nil {
+			return fmt.Errorf("BADARGS %q: the policy has no classes; give it some, or classes: any", r.Class)
+		} else if !listed && len(key.classes) > 0 {
 			return fmt.Errorf("BADARGS %q: no such class; the policy has %s", r.Class, strings.Join(slices.Sorted(maps.Keys(key.classes)), ", "))
 		}
 	}

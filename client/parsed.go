@@ -50,7 +50,9 @@ func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 		case key.algorithm == limittext.Leases:
 			return nil, nil
 		}
-		key.shadow, key.classes = policy.Shadow, policy.Classes
+		if key.shadow, key.classes = policy.Shadow, policy.Classes; policy.AnyClass {
+			key.classes = map[string]int{}
+		}
 		key.pool = policy.Borrow && len(keys) == 1
 		keys = append(keys, key)
 	}
@@ -90,7 +92,7 @@ type parsedKey struct {
 	shadow    bool
 	algorithm string // empty if the library is too old to report algorithms
 	rates     []parsedRate
-	classes   map[string]int // percentages that classes keep free; nil if there are none
+	classes   map[string]int // percentages that classes keep free; empty if calls may name any, nil if there are none
 	penalty   Block          // of the policy; the zero Block if there is none
 	warn      int            // percentage from which on the policy warns; 0 if it does not
 	pool      bool           // the limit is the pool of a guarantee

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/embedded"
 	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
@@ -223,6 +224,32 @@ func TestLocalFallbackShares(t *testing.T) {
 	wantLocal(t, "no loan", c, loan(1), client.Result{Limit: 2, RetryAfter: 30 * time.Second, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "a server may lend as many", c, loan(5), client.Result{Limit: 2, RetryAfter: time.Second, ResetAfter: time.Minute, Index: 1})
 	wantLocal(t, "no server lends as many", c, loan(6), client.Result{Limit: 2, RetryAfter: client.Never, ResetAfter: time.Minute, Index: 1})
+}
+
+// A LocalFallback takes any Class only under `classes: any`, whether it was given the policy or learned it.
+func TestLocalFallbackOfAnyClass(t *testing.T) {
+	one := []functions.PolicyLimit{{Limit: "10/m"}}
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "open", Limits: one, AnyClass: true}, functions.Policy{Name: "plain", Limits: one})))
+	for name, given := range map[string][]functions.Policy{"given": build.Policies(), "learned": nil} {
+		server := embedded.Run(t, embedded.WithLibrary(build.Text()))
+		c := open(t, "redis://"+server.Addr(), client.WithFallback(client.LocalFallback(1, given...)), client.WithTimeout(slow))
+		if given == nil {
+			for _, policy := range []client.Limit{"@open", "@plain"} {
+				must[client.Result](t)(c.Take(t.Context(), client.For("k", policy)))
+				eventually(t, "the client has learned "+string(policy), func() bool { return client.Knows(c, policy) })
+			}
+		}
+		require(t, server.Close())
+		if res, err := c.Take(t.Context(), withClass(client.For("k", "@open"), "bulk")); err != nil || !res.Allowed {
+			t.Errorf("%s: %+v, %v under classes: any", name, res, err)
+		}
+		_, err := c.Take(t.Context(), withClass(client.For("k", "@plain"), "bulk"))
+		wantClasses(t, name, err, client.ErrMisconfigured, typed("bad_args"))
+		if err == nil || !strings.Contains(err.Error(), `"bulk": the policy has no classes; give it some, or classes: any`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // A LocalFallback refuses what a server refuses for a policy with a guarantee.

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'b4a67fba9b18'
+local BUILD_ID = '21d293f2c750'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3821,7 +3821,7 @@ redis.register_function{
       for _, name in ipairs(type(classes) == 'table' and sorted_keys(classes) or {}) do
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
-      if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
+      if classes then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
       local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
       if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
       if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end

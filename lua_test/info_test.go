@@ -192,7 +192,7 @@ func TestInfoOfClasses(t *testing.T) {
 	if got := fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0")))["class_calls"]); got != loaded {
 		t.Errorf("after a call on the key of another algorithm: by class %s, want %s", got, loaded)
 	}
-	for policy, want := range map[string]string{"@api": "[batch 50 default 20]", "@open": "<nil>"} {
+	for policy, want := range map[string]string{"@api": "[batch 50 default 20]", "@open": "[]", "10/m": "<nil>"} {
 		if got := fmt.Sprint(respmap.Of(must[any](t)(server.Do("FCALL_RO", "ratelimit_info", "0", policy)))["classes"]); got != want {
 			t.Errorf("%s has the classes %s, want %s", policy, got, want)
 		}

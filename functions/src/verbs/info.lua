@@ -13,7 +13,7 @@
 --            With a policy that has a canary also:
 --              "canary_limit", "canary_algorithms"
 --            With a policy that has classes also:
---              "classes", { name, percentage, ... }
+--              "classes", { name, percentage, ... }; empty under classes: any
 --            With a policy that has a penalty also:
 --              "penalty", { first block, longest block, memory: in ms }
 --            With a policy that warns also:
@@ -60,7 +60,7 @@ redis.register_function{
       for _, name in ipairs(type(classes) == 'table' and sorted_keys(classes) or {}) do
         list[#list + 1], list[#list + 2] = name, classes[name]
       end
-      if list[1] then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
+      if classes then reply[#reply + 1], reply[#reply + 2] = 'classes', list end
       local policy = string.sub(args[1], 1, 1) == '@' and policies.find(args[1]) or {}
       if policy.penalty then reply[#reply + 1], reply[#reply + 2] = 'penalty', policy.penalty end
       if policy.warn then reply[#reply + 1], reply[#reply + 2] = 'warn', policy.warn end
