@@ -242,6 +242,7 @@ var sets = [][]string{
 	{"take", "cost", "range edge", "key in debt"},
 	{"take", "TRACK", "large", "blocked key", "foreign value"},
 	{"take", "several keys", "UPTO", "shadow"},
+	{"take", "UPTO", "ONCE", "count of 0", "overridden key"},
 	{"lease hold", "leases", "another's lease", "overridden key"},
 	{"lease hold", "lease policy", "another's lease", "redeploy"},
 	{"acquire", "leases", "another's call"},

@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '21d293f2c750'
+local BUILD_ID = '9a39c2173026'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -3964,7 +3964,7 @@ local function decide_with_options(keys, request)
       reply = one(keys[1], limit, request.UPTO or cost, option)
     end
     passes = reply[1] and reply[1] > 0
-    charged = passes and cost > 0
+    charged = passes and (request.UPTO or cost) > 0 -- with UPTO, an override may give more than costs, which the limit's capacity bounds
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end

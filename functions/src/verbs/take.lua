@@ -25,7 +25,7 @@ local function decide_with_options(keys, request)
       reply = one(keys[1], limit, request.UPTO or cost, option)
     end
     passes = reply[1] and reply[1] > 0
-    charged = passes and cost > 0
+    charged = passes and (request.UPTO or cost) > 0 -- with UPTO, an override may give more than costs, which the limit's capacity bounds
   else
     reply, charged, passes = decisions.decide(keys, request, request.FORCE and 'force' or 'charge')
   end
