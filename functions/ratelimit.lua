@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '9a39c2173026'
+local BUILD_ID = '9e7dec43699f'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -2024,9 +2024,9 @@ local function load_pool(keys, request, cost, fits)
   floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
   request.floors = floors
   local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
-  if limit and fits and limit.capacity < math.min(cost, named) then
+  if limit and fits and math.min(cost, limit.capacity) ~= math.min(cost, named) then
     states.begin()
-    limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
+    limit, err = load(keys[POOL], request, POOL, at, math.min(cost, limit.capacity))
   end
   return not limit and err or nil
 end

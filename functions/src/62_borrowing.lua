@@ -25,9 +25,9 @@ local function load_pool(keys, request, cost, fits)
   floors[POOL] = not fits and request.BORROW > 0 and request.BORROW or nil
   request.floors = floors
   local limit, err = load(keys[POOL], request, POOL, at, fits and math.min(cost, named) or cost)
-  if limit and fits and limit.capacity < math.min(cost, named) then -- an override
+  if limit and fits and math.min(cost, limit.capacity) ~= math.min(cost, named) then -- an override
     states.begin() -- a key that is loaded again counts once
-    limit, err = load(keys[POOL], request, POOL, at, limit.capacity)
+    limit, err = load(keys[POOL], request, POOL, at, math.min(cost, limit.capacity))
   end
   return not limit and err or nil
 end
