@@ -15,7 +15,7 @@ race: ## make test with the race detector for all packages, for the night
 	@RATELIMIT_TEST_RACE=all tools/test.sh
 
 soak: ## run the long tests: calls, combinations of features, and histories under faults, compared with the model, the proofs of deployments, and the gateway's memory, rules and quotas; RATELIMIT_SOAK=steps
-	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestExact|TestRemainingAndRetry|TestShadowFields' ./lua_test
+	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v -run 'TestAgreement|TestCorners|TestExact|TestRemainingAndRetry|TestShadowFields' ./lua_test
 	@RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 30m -v ./combinations
 	@cd gateway && RATELIMIT_SOAK=1 go test -tags soak -count=1 -timeout 10m -v -run 'TestMemoryOfStreams|TestQuotasOfFleet|TestAllAtOnce|TestManyRules|TestFleet' . ./internal/rlqs
 	@cd integration_test && RATELIMIT_SOAK=$${RATELIMIT_SOAK:-200000} go test -count=1 -timeout 60m -v -run 'TestAgreement$$|TestHistories$$|TestFleetProof' .

@@ -2,6 +2,8 @@ package lua_test
 
 import (
 	"errors"
+	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -43,6 +45,25 @@ func TestAgreement(t *testing.T) {
 	}
 	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
 	agree.Repeat(t, wanted, server, secondDatabase(t, server))
+}
+
+// TestCorners is like TestAgreement, for sequences in which features meet more often.
+func TestCorners(t *testing.T) {
+	wanted, seed, done := generate.Wanted(t, 6000), uint64(1), 0
+	if os.Getenv("RATELIMIT_SOAK") != "" {
+		seed = rand.Uint64()
+	}
+	build, err := generate.Library()
+	require(t, err)
+	server := offline{embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))}
+	for corners := generate.NewCorners(seed); done < wanted; {
+		run := corners.Steps()
+		done += len(run)
+		if err := agree.Run(run, server); err != nil {
+			t.Fatalf("seed %d, after %d steps: %v", seed, done, err)
+		}
+	}
+	t.Logf("%d steps", done)
 }
 
 // TestExactSums is like TestAgreement, for limits with the largest numbers that the contract permits.
