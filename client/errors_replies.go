@@ -25,7 +25,6 @@ var replies = []struct {
 	{`RATELIMIT BADLIMIT "FLOOR"`, typeNotDeployed, "the library on the server is too old for Floor", deployIt},
 	{`RATELIMIT BADLIMIT "CLASS"`, typeNotDeployed, "the library on the server is too old for Class", deployIt},
 	{`RATELIMIT BADLIMIT "BORROW"`, typeNotDeployed, "the library on the server is too old for Borrow", deployIt},
-	{`RATELIMIT BADLIMIT "PAID"`, typeNotDeployed, "the library on the server is too old to refund with Borrow", deployIt},
 	{"RATELIMIT BADARGS the number of arguments is 4; acquire", typeNotDeployed, "the library on the server is too old for the Class or Floor of a lease", deployIt},
 	{`RATELIMIT BADCOST "FORCE"`, typeNotDeployed, "the library on the server is too old for Force", deployIt},
 	{`RATELIMIT BADARGS "ONCE": not an option here`, typeNotDeployed, "the library on the server is too old for an OnceKey of Refund", deployIt},

@@ -87,7 +87,8 @@ type Request struct {
 	// Class cannot be used with Borrow.
 	//
 	// Set Borrow without Floor for a policy with a guarantee and a pool, too: otherwise
-	// [Result.Charged] does not know who paid, and a Refund is refused.
+	// [Result.Charged] does not know who paid, and a Refund is refused. Under any other policy, the error
+	// is [ErrMisconfigured].
 	//
 	// For a Refund with Borrow, Costs has the units of the guarantee and of the pool, as
 	// Result.Charged returns them: the same number twice, or 0 and a number that was borrowed.
@@ -270,9 +271,7 @@ func (r *Request) borrows(verb string) (args []any, costs []int64, err error) {
 	case verb != "refund" && len(r.Costs) > 1:
 		return nil, nil, fmt.Errorf("BADARGS Borrow is set with the costs %v; a guarantee and a pool are charged the same: give one", r.Costs)
 	}
-	if !policy {
-		args = []any{"BORROW", strconv.Itoa(r.Floor)}
-	}
+	args = []any{"BORROW", strconv.Itoa(r.Floor)} // beside a policy, too: then the server refuses one without a guarantee and a pool
 	if verb != "refund" {
 		return args, r.Costs, nil
 	}

@@ -23,6 +23,8 @@ func lending(t *testing.T, opts ...client.Option) (*embedded.Server, *client.Cli
 		functions.Policy{Name: "api", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Classes: map[string]int{"critical": 0, "default": 20, "batch": 50}},
 		functions.Policy{Name: "slots", Limits: []functions.PolicyLimit{{Limit: "concurrency 4 lease=30s"}}, Classes: map[string]int{"batch": 75}},
 		functions.Policy{Name: "tenant", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "10/m"}}, Borrow: true, Floor: 50},
+		functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "10/m"}, {Key: "b", Limit: "2/m"}}},
+		functions.Policy{Name: "counted", Limits: []functions.PolicyLimit{{Limit: "10/m"}}, Track: true},
 	)))
 	server := embedded.Run(t, embedded.WithLibrary(build.Text()), embedded.WithTime(noon))
 	return server, open(t, "redis://"+server.Addr(), append(opts, client.WithTimeout(slow))...)
@@ -157,6 +159,23 @@ func TestBorrow(t *testing.T) {
 	}
 }
 
+// Borrow under a policy without a guarantee and a pool is an error: who paid would be wrong, or the pool would be
+// taken for a usage key.
+func TestBorrowOtherPolicies(t *testing.T) {
+	_, c := lending(t)
+	for _, limit := range []client.Limit{"@two", "@counted", "@api"} {
+		req := client.Request{Keys: []string{"{p}:tenant", "{p}"}, Limits: []client.Limit{limit}, Costs: []int64{2}, Borrow: true}
+		for name, call := range map[string]func(context.Context, client.Request) (client.Result, error){"take": c.Take, "peek": c.Peek} {
+			if got, err := call(t.Context(), req); !errors.Is(err, client.ErrMisconfigured) {
+				t.Errorf("%s %s: %+v, %v", name, limit, got, err)
+			}
+		}
+	}
+	if n := must[int64](t)(c.Reset(t.Context(), "{p}:tenant", "{p}")); n != 0 {
+		t.Errorf("%d keys were charged", n)
+	}
+}
+
 // Settle gives back to who paid, and charges more to who paid. A policy takes units back, but no more.
 func TestSettleBorrow(t *testing.T) {
 	ctx := t.Context()
@@ -261,7 +280,7 @@ func TestSharesOfAnOlderLibrary(t *testing.T) {
 		}
 	}
 	// A policy of an older library has no guarantee, but two limits.
-	option := regexp.MustCompile(`(?i:\bpaid|\bgrow) = '[A-Z]+',`)
+	option := regexp.MustCompile(`(?i:\bborrow|\bgrow) = '[A-Z]+',`)
 	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
 		Name: "tenant", Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "2/m"}, {Key: "pool", Limit: "10/m"}},
 	})))
@@ -272,7 +291,7 @@ func TestSharesOfAnOlderLibrary(t *testing.T) {
 	grow := one("k", "5/m")
 	grow.Grow = true
 	for text, err := range map[string]error{
-		"too old to refund with Borrow (": second(older.Refund(t.Context(), refund)), "too old for Grow (": second(older.Peek(t.Context(), grow)),
+		"too old for Borrow (": second(older.Refund(t.Context(), refund)), "too old for Grow (": second(older.Peek(t.Context(), grow)),
 	} {
 		wantClasses(t, text, err, client.ErrNotDeployed)
 		if err == nil || !strings.Contains(err.Error(), "the library on the server is "+text) {

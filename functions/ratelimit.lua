@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '9e7dec43699f'
+local BUILD_ID = 'bc696bd2a51a'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -1435,13 +1435,13 @@ local function borrowed(refunds)
   for _, other in ipairs(composed) do
     if other.borrow then
       what = '@' .. other.name
-      percent = percent or other.borrow
+      percent = other.borrow
     end
   end
   if not percent then
     return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
-  elseif what and request.BORROW then
-    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and (request.BORROW or 0) > 0 then
+    return errors.new('BADARGS', '%s and BORROW %d are both given; the policy has its own percentage: leave the number out', what, request.BORROW)
   elseif what and request.count ~= 2 then
     return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
   elseif not what and request.count ~= 2 then
@@ -1450,7 +1450,7 @@ local function borrowed(refunds)
   for i = 1, what and 0 or 2 do
     local limit = request.limits[i]
     if limit.name then
-      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name)
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes a guarantee and a pool: two limits, or one policy that has both', limit.name)
     elseif not limit.rate then
       return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
     end

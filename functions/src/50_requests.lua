@@ -210,19 +210,20 @@ function requests.class(text)
   return nil, errors.new('BADARGS', '%s: CLASS is followed by a name of 1 to %d bytes', errors.quote(text or ''), LONGEST_CLASS)
 end
 
--- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. It returns the error, or nil.
+-- borrowed checks a request with BORROW, or with a policy of a guarantee and a pool. Such a policy needs no BORROW, but a caller
+-- that counts on a guarantee and a pool gives it: then any other policy is an error. It returns the error, or nil.
 local function borrowed(refunds)
   local composed, percent, what = request.composed or {}, request.BORROW, nil
   for _, other in ipairs(composed) do
     if other.borrow then
       what = '@' .. other.name
-      percent = percent or other.borrow
+      percent = other.borrow
     end
   end
   if not percent then
     return request.PAID and errors.new('BADARGS', 'PAID is given without BORROW; it says who paid for a take with BORROW')
-  elseif what and request.BORROW then
-    return errors.new('BADARGS', '%s and BORROW are both given; the policy has a guarantee and a pool: leave BORROW out', what)
+  elseif what and (request.BORROW or 0) > 0 then
+    return errors.new('BADARGS', '%s and BORROW %d are both given; the policy has its own percentage: leave the number out', what, request.BORROW)
   elseif what and request.count ~= 2 then
     return errors.new('BADARGS', '%s and other limits are given; it has a guarantee and a pool, which decide by themselves', what)
   elseif not what and request.count ~= 2 then
@@ -231,7 +232,7 @@ local function borrowed(refunds)
   for i = 1, what and 0 or 2 do
     local limit = request.limits[i]
     if limit.name then
-      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes two limits, which are no policies', limit.name)
+      return errors.new('BADARGS', '@%s and BORROW are both given; BORROW takes a guarantee and a pool: two limits, or one policy that has both', limit.name)
     elseif not limit.rate then
       return errors.new('BADARGS', 'limit %d has %d rates; a guarantee and a pool have one each', i, limit.size)
     end

@@ -3,8 +3,11 @@ package model
 import "slices"
 
 // borrows reports whether the call has a guarantee and a pool.
-func (c Call) borrows() bool {
-	return c.Borrow || slices.ContainsFunc(c.Limits, func(p Policy) bool { return p.Borrow })
+func (c Call) borrows() bool { return c.Borrow || c.pooled() }
+
+// pooled reports whether the call has a policy of a guarantee and a pool.
+func (c Call) pooled() bool {
+	return slices.ContainsFunc(c.Limits, func(p Policy) bool { return p.Borrow })
 }
 
 // misborrowed reports whether the library rejects the call's BORROW or PAID, or a word beside them.
@@ -12,11 +15,11 @@ func (c Call) misborrowed() bool {
 	if !c.borrows() {
 		return c.Paid != 0
 	}
-	if c.Borrow {
-		if len(c.Limits) != 2 || slices.ContainsFunc(c.Limits, func(p Policy) bool { return p.Name != "" || len(p.Limits[0].Rates) > 1 }) {
+	if c.pooled() { // BORROW beside it has no percentage of its own
+		if len(c.Limits) != 1 || c.Floor != nil && !(c.Borrow && *c.Floor == 0) {
 			return true
 		}
-	} else if len(c.Limits) != 1 || c.Floor != nil {
+	} else if len(c.Limits) != 2 || slices.ContainsFunc(c.Limits, func(p Policy) bool { return p.Name != "" || len(p.Limits[0].Rates) > 1 }) {
 		return true
 	}
 	return len(c.Costs) > 1 || c.Upto || c.Force || c.Each || c.Class != "" || (c.Paid == 0) == (c.Verb == Refund) || c.Paid > 2
@@ -49,7 +52,7 @@ func (m *Model) lend(c Call) (*loan, string) {
 	for _, p := range c.Limits {
 		percent += p.Floor
 	}
-	if c.Floor != nil {
+	if c.Floor != nil && !c.pooled() {
 		percent = *c.Floor
 	}
 	for _, s := range all {

@@ -41,10 +41,10 @@ type Handler struct {
 	limits  map[string]limited // by policy and keys, as in the path
 }
 
-// limited is the handler for a path. class is in the path, or "".
+// limited is the handler for a path, with the words of its share.
 type limited struct {
 	http.Handler
-	class string
+	share
 }
 
 // A Handler caches at most mostLimits handlers, for paths of at most longestKept bytes. It creates
@@ -95,7 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limit.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), outcomeKey{}, &got)))
 	if answer.held {
 		w.Header().Del("Retry-After")
-		refusal(policy, path, got.err).Write(w)
+		refusal(policy, path, limit.pool, got.err).Write(w)
 	}
 	decision := "allowed"
 	switch {
@@ -110,8 +110,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusal returns the response if the policy does not exist, lacks the class, or cannot be used with
-// these keys. The status is 400, because many proxies let a request through after a 5xx status.
-func refusal(policy, path string, err error) problem.Details {
+// these keys or with the pool, which is "" if the path names none. The status is 400, because many
+// proxies let a request through after a 5xx status.
+func refusal(policy, path, pool string, err error) problem.Details {
 	p := problem.Details{Status: http.StatusBadRequest, Reason: remedy.Code(err)}
 	path = remedy.Cut(path)
 	switch {
@@ -119,12 +120,12 @@ func refusal(policy, path string, err error) problem.Details {
 		p.Detail = fmt.Sprintf("there is no policy %s on the server; deploy it, or correct the path %s in the proxy", policy, path)
 	case p.Reason == "BADLIMIT":
 		p.Detail = fmt.Sprintf("the policy %s has leases (concurrency), which %s could never give back; name a policy that limits a rate, or call acquire and release", policy, path)
-	case p.Reason == "BADARGS": // the class: the server's text names those of the policy
-		_, p.Detail, _ = strings.Cut(err.Error(), p.Reason+" ")
 	case strings.Contains(err.Error(), "a usage key last"): // the library names the keys that a policy takes
 		p.Detail = fmt.Sprintf("the policy %s has track, and %s gives no usage key; name a policy without track", policy, path)
-	case strings.Contains(path, "/pool:"):
+	case pool != "":
 		p.Detail = fmt.Sprintf("the policy %s has no guarantee and pool, and %s names a pool; name a policy that has them, or leave the pool out", policy, path)
+	case p.Reason == "BADARGS": // the class: the server's text names those of the policy
+		_, p.Detail, _ = strings.Cut(err.Error(), p.Reason+" ")
 	default:
 		p.Detail = fmt.Sprintf("the policy %s takes several keys, and %s gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool", policy, path)
 	}
@@ -185,7 +186,7 @@ func (h *Handler) limit(path string) (string, limited, error) {
 	if err != nil {
 		return "", limited{}, err
 	}
-	limit = limited{middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })), share.class}
+	limit = limited{middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })), share}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.limits) < mostLimits && len(given) <= longestKept {

@@ -105,6 +105,10 @@ func TestShares(t *testing.T) {
 		{"/check/tenant/path/1/pool:p/-/7", answer{200, `"tenant";r=1;t=40`}},
 		{"/check/tenant", answer{400, "the policy tenant takes several keys, and /check/tenant gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool"}},
 		{"/check/api/pool:p", answer{400, "the policy api has no guarantee and pool, and /check/api/pool:p names a pool; name a policy that has them, or leave the pool out"}},
+		{"/check/api/pool%3Ap", answer{400, "the policy api has no guarantee and pool, and /check/api/pool%3Ap names a pool; name a policy that has them, or leave the pool out"}},
+		{"/check/pair/pool:p", answer{400, "the policy pair has no guarantee and pool, and /check/pair/pool:p names a pool; name a policy that has them, or leave the pool out"}},
+		{"/check/tracked/pool:p", answer{400, "the policy tracked has no guarantee and pool, and /check/tracked/pool:p names a pool; name a policy that has them, or leave the pool out"}},
+		{"/check/pair/path/1/-/pool:p", answer{400, "the policy pair takes several keys, and /check/pair/path/1/-/pool:p gives one; name a policy that takes one, or add pool:NAME if it has a guarantee and a pool"}},
 		{"/check/tenant/pool:p/class:batch", answer{400, "the path has class:batch and pool:p; a guarantee and a pool have no classes, so leave one out"}},
 	} {
 		got := g.ask("GET", tt.target, "Class", "critical", "X-Class", "critical")
@@ -113,6 +117,9 @@ func TestShares(t *testing.T) {
 		if limit := cmp.Or(problem.Detail, got.Header().Get("RateLimit")); got.Code != tt.want.status || limit != tt.want.limit {
 			t.Errorf("%d: %s: %d %s, want %+v", i, tt.target, got.Code, limit, tt.want)
 		}
+	}
+	if keys := g.keys(t); strings.Contains(keys, "pair") || strings.Contains(keys, "tracked") {
+		t.Errorf("a request that was refused is charged: %s", keys)
 	}
 	g.wantMetric(t, `class_requests_total{class="batch",decision="denied",name="@shared",source="check"} 1`)
 	for _, want := range []string{"shared|address=192.0.2.1", "{tenant|pool=p}", "{tenant|pool=p}|address=192.0.2.1", "{tenant|pool=p}|path/1=7"} {

@@ -165,6 +165,15 @@ func TestPolicies(t *testing.T) {
 		t.Errorf("a policy with a guarantee: %v", err)
 	}
 	b.left("{p}p", "1000/h", 1000)
+	// The take has a OnceKey, of which the caller knows nothing.
+	for _, keys := range [][]string{{"{p}k"}, {"{p}k", "{p}usage"}} {
+		if _, err := b.Reserve(ctx, "web", []Part{{Keys: keys, Limits: []client.Limit{"@counted"}}}, 5, time.Minute); err == nil || !strings.HasPrefix(err.Error(), "a policy with track takes no reservation") {
+			t.Errorf("a policy with track and the keys %q: %v", keys, err)
+		}
+	}
+	if _, err := b.Reserve(ctx, "web", part("k", "concurrency 3 lease=1s"), 5, time.Minute); err == nil || !strings.HasPrefix(err.Error(), "a limit with leases (concurrency) takes no reservation") {
+		t.Errorf("leases: %v", err)
+	}
 }
 
 func TestWrongPartsChangeNothing(t *testing.T) {

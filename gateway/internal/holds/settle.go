@@ -43,11 +43,19 @@ func (r *record) request(id string, i int) (client.Request, error) {
 	}, err
 }
 
-// refusal returns the error of a take without the option Each, which the caller has not given.
+// refusal returns the error of a take without the options Each and OnceKey, which the caller has not
+// given, and without their words for a policy that takes no reservation.
 func refusal(err error) error {
 	call, ok := errors.AsType[*client.Error](err)
-	if ok && call.Code == "BADARGS" && strings.Contains(err.Error(), "EACH and @") {
+	switch {
+	case !ok:
+		return err
+	case call.Code == "BADARGS" && strings.Contains(err.Error(), "EACH and @"):
 		return &Invalid{call.Code, "a policy with a guarantee and a pool takes no reservation, because it could not give the units back to who paid; send a take for it, and a refund with paid"}
+	case call.Code == "BADARGS" && strings.Contains(err.Error(), "ONCE is given for a policy with track"):
+		return &Invalid{call.Code, "a policy with track takes no reservation, because it would count the estimate as used; name a policy without track"}
+	case call.Code == "BADLIMIT" && strings.Contains(err.Error(), "concurrency is for"):
+		return &Invalid{call.Code, "a limit with leases (concurrency) takes no reservation; call acquire and release"}
 	}
 	return err
 }

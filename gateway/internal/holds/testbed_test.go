@@ -52,6 +52,7 @@ func newTestbed(t *testing.T, options ...embedded.Option) *testbed {
 		functions.Policy{Name: "pair", Limits: []functions.PolicyLimit{{Key: "user", Limit: "fixed_window 100/30d"}, {Key: "tenant", Limit: "fixed_window 100/30d"}}, Shadow: true},
 		functions.Policy{Name: "both", Limits: []functions.PolicyLimit{{Key: "user", Limit: "100/h"}, {Key: "tenant", Limit: "1000/h"}}},
 		functions.Policy{Name: "shared", Limits: []functions.PolicyLimit{{Key: "user", Limit: "100/h"}, {Key: "tenant", Limit: "1000/h"}}, Borrow: true},
+		functions.Policy{Name: "counted", Limits: []functions.PolicyLimit{{Limit: "100/h"}}, Track: true},
 	)))
 	b := &testbed{t: t, library: build.Text(), registry: prometheus.NewRegistry()}
 	b.clock.Store(start.UnixMilli())

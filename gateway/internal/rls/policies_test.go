@@ -103,7 +103,9 @@ func TestClasses(t *testing.T) {
 // descriptor is decided by itself.
 func TestPool(t *testing.T) {
 	tenant := functions.Policy{Name: "share", Limits: []functions.PolicyLimit{{Key: "tenant", Limit: "2/m"}, {Key: "pool", Limit: "6/m"}}, Borrow: true, Floor: 50}
-	b := newTestbed(t, "", append([]functions.Policy{tenant}, policies...)...)
+	two := functions.Policy{Name: "two", Limits: []functions.PolicyLimit{{Key: "a", Limit: "2/m"}, {Key: "b", Limit: "6/m"}}}
+	counted := functions.Policy{Name: "counted", Limits: []functions.PolicyLimit{{Limit: "2/m"}}, Track: true}
+	b := newTestbed(t, "", append([]functions.Policy{tenant, two, counted}, policies...)...)
 	b.expect(request(0, "policy=share tenant=7 pool=p"), "OK | OK share:2/unknown 2 30s", "OK | OK share:2/unknown 1 60s",
 		"OK | OK share:6/unknown 0 60s", "OVER_LIMIT | OVER_LIMIT share:2/unknown 0 10s")
 	b.expect(request(0, "pool=p policy=share tenant=8", "policy=api a=1"), "OK | OK share:2/unknown 1 40s | OK api:3/unknown 2 20s")
@@ -125,6 +127,8 @@ func TestPool(t *testing.T) {
 		{request(0, "policy=share tenant=7 pool=p class=batch"), "InvalidArgument: ratelimit: take "},
 		{request(0, "policy=share tenant=7"), "InvalidArgument: ratelimit: take "},
 		{request(0, "policy=api tenant=7 pool=p"), "InvalidArgument: ratelimit: take "},
+		{request(0, "policy=two tenant=7 pool=p"), "InvalidArgument: ratelimit: take "},
+		{request(0, "policy=counted tenant=7 pool=p"), "InvalidArgument: ratelimit: take "},
 	} {
 		if got := b.ask(tt.request); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s\nwant %s", got, tt.want)

@@ -135,6 +135,9 @@ func (c *Corners) loan(call *model.Call) {
 			call.Limits = append(call.Limits, l)
 		}
 	}
+	if len(call.Limits) == 1 {
+		call.Borrow = c.IntN(4) == 0
+	}
 	if call.Borrow && c.IntN(2) == 0 {
 		call.Floor = c.percent()
 	}

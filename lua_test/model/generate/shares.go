@@ -92,7 +92,7 @@ func (p pool) lend(t *rapid.T, c *model.Call) {
 	var limits []model.Limit
 	if pick(t, false, false, true) {
 		policy := pick(t, lending...)
-		c.Limits, limits = []model.Policy{policy}, policy.Limits
+		c.Limits, limits, c.Borrow = []model.Policy{policy}, policy.Limits, pick(t, false, true)
 	} else {
 		plain := slices.DeleteFunc(slices.Clone(p.limits), func(l model.Policy) bool { return l.Name != "" || len(l.Limits[0].Rates) > 1 })
 		plain = append(plain, written(of("gcra", "3/3s")), written(of("gcra", "10/s")))
