@@ -45,7 +45,7 @@ var hints = []struct {
 	{nodes.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
 	{nodes.ErrNoPermission, "NOAUTH", "$password"},
 	{nodes.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
-	{nodes.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
+	{nodes.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or $replace"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
 	{loader.ErrRemovesPolicies, "", "$remove"},
 	{loader.ErrDeniesKeys, "", "give callers another policy or another key for the new limit first, or add --deny-keys-in-use"},
@@ -115,6 +115,11 @@ func (a *app) expand(hint string, node *nodes.Error) string {
 				return "if no server has them, add --remove-policies, and then deploy all other namespaces again"
 			}
 			return "give all policies with --policies, or add --remove-policies"
+		case "replace":
+			if a.watches || a.examines { // these commands do not have the flag
+				return "replace it with: " + again("deploy", "--replace-foreign")
+			}
+			return "replace it with --replace-foreign"
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":
