@@ -191,28 +191,38 @@ func (a *app) rights(node *nodes.Error) []string {
 // withArguments returns err, the error from a call, with a remedy if the call's arguments were in
 // the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
 // missing. command is the command that the user should see in place of the client's operation, such
-// as "take --dry-run".
+// as "take --dry-run". If it is load, the keys are in flags.
 func (a *app) withArguments(err error, command string, req client.Request) error {
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return err
 	}
 	copied, limit := *call, string(req.Limits[0])
-	copied.Op = command
+	if copied.Op = command; command == "load" {
+		copied.Op = "take"
+	}
 	// instead returns the error without the server's advice, and with remedy added.
 	instead := func(advice, remedy string) error {
 		text, _, _ := strings.Cut(copied.Error(), "; "+advice)
 		return errors.New(text + "; " + remedy)
 	}
+	isLimit := func(key string) bool { // not every key with a slash, such as /api/items
+		_, err := client.ParseLimit(key)
+		return err == nil || strings.HasPrefix(key, "@")
+	}
 	switch key := req.Keys[0]; {
-	case call.Code == "BADLIMIT" && (strings.HasPrefix(key, "@") || strings.Contains(key, "/")):
+	case call.Code == "BADLIMIT" && command != "load" && isLimit(key):
 		return instead("the keys come first", "a key comes before its limit: "+a.program+" "+command+" "+shell.Line(limit, key))
 	case call.Code == "NOPOLICY":
 		return instead("ratelimit_info lists", "list the policies with: "+a.again("policies"))
 	case call.Code != "BADKEYS":
-	case command == "take" && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
+	case (command == "take" || command == "load") && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
 		copied.Remedy = "a policy with track also needs --usage-key"
 	case len(req.Limits) == 1 && strings.Contains(call.Error(), limit+" takes ") && !strings.Contains(call.Error(), " takes a key"):
+		if command == "load" {
+			copied.Remedy = "give one --key for each key of the policy"
+			break
+		}
 		copied.Remedy = "a policy of several keys: " + a.again(command, "--policy", strings.TrimPrefix(limit, "@"), "KEY...")
 	}
 	return &copied
