@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -215,6 +216,9 @@ func (a *app) withArguments(err error, command string, req client.Request) error
 		return instead("the keys come first", "a key comes before its limit: "+a.program+" "+command+" "+shell.Line(limit, key))
 	case call.Code == "NOPOLICY":
 		return instead("ratelimit_info lists", "list the policies with: "+a.again("policies"))
+	case call.Code == "BADARGS" && command == "refund" && strings.Contains(call.Error(), "PAID is missing"): // the command has no flag for it
+		words := slices.Concat([]string{"redis-cli", "FCALL", "ratelimit_refund", strconv.Itoa(len(req.Keys))}, req.Keys, []string{limit, "COST", strconv.FormatInt(append(req.Costs, 1)[0], 10), "PAID", "1"})
+		return instead("a refund says", "with 1 if the guarantee paid, or 2 if only the pool did: "+shell.Line(words...))
 	case call.Code != "BADKEYS":
 	case (command == "take" || command == "load") && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
 		copied.Remedy = "a policy with track also needs --usage-key"

@@ -168,6 +168,21 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "rollback", "--redis", url)
 }
 
+// The command refund cannot say who paid under a guarantee and a pool. It names a command that can.
+func TestRefundOfAGuarantee(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "g", Borrow: true, Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "3/d"}, {Key: "pool", Limit: "9/d"}}})))
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	env := []string{redisURL(srv.Addr())}
+	fine(t, env, "take", "--policy", "g", "a b", "p", "--cost", "2")
+	const call = "FCALL ratelimit_refund 2 'a b' p @g COST 2 PAID 1"
+	run(t, env, "refund", "--policy", "g", "a b", "p", "--cost", "2").want(t, exitError, "",
+		"ratelimit: refund \"a b\" \"p\": BADARGS PAID is missing; with 1 if the guarantee paid, or 2 if only the pool did: redis-cli "+call+"\n")
+	if reply := do(t, admin(t, srv.Addr()), "FCALL", "ratelimit_refund", 2, "a b", "p", "@g", "COST", 2, "PAID", 1); fmt.Sprint(reply) != "[1 3 9 0 0 1]" {
+		t.Errorf("%s: %v", call, reply)
+	}
+}
+
 // TestRepliesOfCalls checks the output for the errors with which a server may reply to a call.
 func TestRepliesOfCalls(t *testing.T) {
 	srv := withLibrary(t)
