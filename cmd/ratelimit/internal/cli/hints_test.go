@@ -82,7 +82,7 @@ func TestHints(t *testing.T) {
 func TestHintsNameCommands(t *testing.T) {
 	a := testApp(nil, nil, nil)
 	a.root()
-	known := []string{"addr", "grant", "password", "watch", "remove"}
+	known := []string{"addr", "grant", "password", "watch", "remove", "replace"}
 	for _, cmd := range a.commands {
 		known = append(known, cmd.Name())
 	}
