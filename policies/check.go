@@ -192,10 +192,13 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 			c.lease(p, what, at)
 		case p.Borrow && len(parsed.rates) > 1:
 			c.wrong.Wrong(at, "%s: %d rates; a guarantee and a pool have one each", what, len(parsed.rates))
+		case parsed.capacity() == 0 && p.Borrow && i == 0:
+			c.notes.Wrong(at, "%s: %s guarantees nothing, so calls can only borrow", what, limit.Limit)
 		case parsed.capacity() == 0:
 			c.notes.Wrong(at, "%s: %s never allows a call", what, limit.Limit)
 		default:
-			if i < len(costs) && costs[i] > parsed.capacity() {
+			if p.Borrow { // the guarantee and the pool are compared with the cost together, below
+			} else if i < len(costs) && costs[i] > parsed.capacity() {
 				c.doubtful.Wrong(at, "%s: a call of cost %d never passes, because %s allows at most %d at once; raise its burst",
 					what, costs[i], limit.Limit, parsed.capacity())
 			} else if kept := p.Classes["default"]; i < len(costs) && costs[i] > parsed.capacity()*int64(100-kept)/100 {
@@ -210,6 +213,7 @@ func (c *checker) limits(p Policy, name string) (leases, accepted bool) {
 	}
 	if len(shared) == 2 {
 		c.guarantees(p, name, shared[0].rates[0], shared[1].rates[0])
+		c.borrowed(p, name, shared[0], shared[1])
 	}
 	if accepted && !leases && len(p.Limits) > 1 { // each limit alone is valid, but together they can exceed the bounds of a call
 		if _, err := c.call(append(words, "COST", 0)...); err != nil {
@@ -231,8 +235,7 @@ func (c *checker) guarantees(p Policy, name string, guarantee, pool rate) {
 	if n > 1 {
 		of = fmt.Sprintf("%d guarantees of %s", n, limits[0])
 	}
-	floor := int64(p.Floor)
-	kept := pool.capacity/100*floor + (pool.capacity%100*floor+99)/100
+	kept := keptBy(p.Floor, pool)
 	switch bursts, over := bits.Mul64(uint64(n), uint64(guarantee.capacity)); {
 	case compareRates(n, guarantee, pool) > 0:
 		c.doubtful.Wrong(at, "%s: the pool of %s has less than %s; if it is used up, calls within them are denied. Lower the guarantee, or raise the pool", name, limits[1], of)
@@ -243,7 +246,26 @@ func (c *checker) guarantees(p Policy, name string, guarantee, pool rate) {
 	case over > uint64(kept):
 		need := (over*100 + uint64(pool.capacity) - 1) / uint64(pool.capacity)
 		c.notes.Wrong(at, "%s: the bursts of %s are %d units, and floor %d keeps %d of the pool; if borrowers have taken the rest, the bursts exceed the limit of the pool. floor: %d keeps enough",
-			name, of, over, floor, kept, need)
+			name, of, over, p.Floor, kept, need)
+	}
+}
+
+// keptBy returns the units of a pool that borrowers leave.
+func keptBy(percent int, pool rate) int64 {
+	floor := int64(percent)
+	return pool.capacity/100*floor + (pool.capacity%100*floor+99)/100
+}
+
+// borrowed reports a cost for which neither the guarantee nor what borrowers can have of the pool is enough.
+func (c *checker) borrowed(p Policy, name string, guarantee, pool limit) {
+	units, borrow, debt := guarantee.capacity(), pool.capacity()-keptBy(p.Floor, pool.rates[0]), 2*pool.capacity()
+	if pool.algorithm == "gcra" || pool.algorithm == "leaky_bucket" {
+		debt--
+	}
+	units = max(0, min(units, debt)) // a guaranteed call is charged to the pool, which has a largest debt
+	if pool.capacity() > 0 && len(p.Costs) > 0 && slices.Max(p.Costs) > max(units, borrow) {
+		c.doubtful.Wrong(p.at, "%s: a call of cost %d never passes, because the guarantee of %s allows at most %d at once, and borrowers at most %d of the pool of %s; raise a burst",
+			name, slices.Max(p.Costs), p.Limits[0].Limit, units, borrow, p.Limits[1].Limit)
 	}
 }
 

@@ -235,7 +235,9 @@ func (s *source) policy(e yamlfile.Entry) Policy {
 			policy.Warn = int(n)
 		}
 	}
-	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
+	if cost, ok := given["cost"]; ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && policy.Borrow {
+		s.Wrong(cost.Value, "cost is a list; a guarantee and a pool are charged the same, so give one cost")
+	} else if ok && cost.Value.Kind == yaml.SequenceNode && len(s.Mistakes) == before && len(f.Costs) != len(policy.Limits) {
 		s.Wrong(cost.Value, "the number of costs is %d and the number of limits %d; give one cost for all, or one for each", len(f.Costs), len(policy.Limits))
 	}
 	return policy

@@ -185,7 +185,7 @@ func (x *examination) diagnosis() Diagnosis {
 	slices.SortStableFunc(x.Findings, func(a, b Finding) int {
 		return cmp.Or(slices.Index(checks, a.Check)-slices.Index(checks, b.Check), compareFirst(a.Addrs, b.Addrs), strings.Compare(a.Found, b.Found))
 	})
-	d := Diagnosis{Topology: x.Topology, Nodes: x.Nodes, Findings: []Finding{}, Unchecked: []Unchecked{}}
+	d := Diagnosis{Topology: x.Topology, Nodes: append([]string{}, x.Nodes...), Findings: []Finding{}, Unchecked: []Unchecked{}}
 	for _, f := range x.Findings {
 		i := slices.IndexFunc(d.Findings, func(other Finding) bool {
 			return f.Check == other.Check && f.Found == other.Found && f.Means == other.Means && f.Do == other.Do

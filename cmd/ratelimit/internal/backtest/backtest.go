@@ -154,7 +154,7 @@ type run struct {
 type trial struct {
 	Candidate
 	slots    []int // indices of the candidate's keys in event.keys
-	capacity int64 // the smallest capacity of its rates; the larger one of a guarantee and a pool
+	capacity int64 // see the function capacity; the larger one of a policy and its canary
 	classed  bool  // whether it is a policy that takes classes
 }
 
@@ -207,18 +207,26 @@ func (r *run) check(t *trial) error {
 	if lends && r.After {
 		return fmt.Errorf("limit %q: a guarantee and a pool cannot be charged after a request; leave --charge after out", t.Limit)
 	}
-	most := int64(0)
-	t.capacity = math.MaxInt64
-	for _, key := range info[at+1].([]any) {
-		for rate := range slices.Chunk(key.([]any)[1:], 3) { // skip the shadow flag; each rate is n, period and capacity
-			t.capacity = min(t.capacity, rate[2].(int64))
-			most = max(most, rate[2].(int64))
-		}
-	}
-	if lends { // what the guarantee never has room for may be borrowed
-		t.capacity = most
+	t.capacity = capacity(info[at+1], lends)
+	if at := slices.Index(info, any("canary_limit")); at >= 0 { // what the policy never has room for, its canary may have
+		t.capacity = max(t.capacity, capacity(info[at+1], lends))
 	}
 	return nil
+}
+
+// capacity returns the smallest capacity of the rates in a field of ratelimit_info. If they are those of a guarantee
+// and a pool, it returns the larger one, because what the guarantee never has room for may be borrowed.
+func capacity(keys any, lends bool) int64 {
+	least, most := int64(math.MaxInt64), int64(0)
+	for _, key := range keys.([]any) {
+		for rate := range slices.Chunk(key.([]any)[1:], 3) { // skip the shadow flag; each rate is n, period and capacity
+			least, most = min(least, rate[2].(int64)), max(most, rate[2].(int64))
+		}
+	}
+	if lends {
+		return most
+	}
+	return least
 }
 
 // lends reports whether a limit is a policy with a guarantee and a pool.

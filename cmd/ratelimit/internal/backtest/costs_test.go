@@ -124,6 +124,19 @@ func TestCostsOfAGuaranteeAndAPool(t *testing.T) {
 	}
 }
 
+// A cost above a policy's capacity may be allowed by its canary, so only one above both is never allowed.
+func TestCostsOfACanary(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "p", Limits: []functions.PolicyLimit{{Limit: "2/h"}}, Canary: &functions.Canary{Limits: []string{"10/h"}, Share: 1000}})))
+	opts := options(t)
+	opts.Library, opts.Cost = build.Text(), "cost"
+	opts.Candidates = []Candidate{{"@p", []Key{mustKey(t, "client")}}}
+	log := fmt.Sprintf("time,client,cost\n%d,a,7\n%d,a,11\n", noon.UnixMilli(), noon.UnixMilli())
+	if r := replay(t, opts, log).Limits[0]; r.Denied != 1 || r.Units != (Units{7, 11}) || r.Above != 1 || r.Capacity != 10 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A line without a usable cost is dropped, and reported with its line number. It never counts as a
 // request of cost 1.
 func TestLinesWithoutACost(t *testing.T) {

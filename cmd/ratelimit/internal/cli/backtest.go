@@ -146,6 +146,9 @@ func (a *app) backtestOptions(f backtestFlags) (backtest.Options, error) {
 		if !ok || name == "" || called == "" {
 			return opts, fmt.Errorf("--field %q is not name=column; write one such as time=when or client=peer", field)
 		}
+		if other := opts.Called[name]; other != "" {
+			return opts, fmt.Errorf("--field gives %s twice, as %s and as %s; give it once", name, other, called)
+		}
 		opts.Called[name] = called
 	}
 	if f.suggest == "" && len(f.limits)+len(f.policies) == 0 {
@@ -174,6 +177,8 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	for i, key := range f.keys {
 		name, of, ok := strings.Cut(key, "=")
 		switch {
+		case ok && named[name] != "":
+			return fmt.Errorf("--key gives %s twice, as %s and as %s; give it once, with fields joined by +", name, named[name], of)
 		case ok:
 			named[name] = of
 		case slices.ContainsFunc(f.keys[:i], func(other string) bool { return !strings.Contains(other, "=") }):
@@ -203,19 +208,23 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 	if err != nil {
 		return err
 	}
+	used := map[string]bool{} // policies may have keys of the same name
 	for _, name := range f.policies {
 		name = strings.TrimPrefix(name, "@")
 		at := slices.IndexFunc(file.Policies, func(p policies.Policy) bool { return p.Name == name })
 		if at < 0 {
 			return fmt.Errorf("--policy %q is not in %s", name, file.Name)
 		}
-		keys, err := policyKeys(file.Policies[at], opts.Key, named)
+		keys, err := policyKeys(file.Policies[at], opts.Key, named, used)
 		if err != nil {
 			return err
 		}
 		opts.Candidates = append(opts.Candidates, backtest.Candidate{Limit: "@" + name, Keys: keys})
 	}
 	for name := range named {
+		if used[name] {
+			continue
+		}
 		return fmt.Errorf("--key %s=%s: no policy has a key %s; leave it out", name, named[name], name)
 	}
 	for i := range file.Policies { // enforce shadow policies, and do not count usage
@@ -230,9 +239,9 @@ func (a *app) candidates(f backtestFlags, opts *backtest.Options) error {
 }
 
 // policyKeys returns the definitions of a policy's keys. named maps the names of keys to
-// definitions; policyKeys deletes the entries that it uses. If a policy has only one key and named
+// definitions; policyKeys adds the names that it uses to used. If a policy has only one key and named
 // does not define it, its definition is usual.
-func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) ([]backtest.Key, error) {
+func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string, used map[string]bool) ([]backtest.Key, error) {
 	if len(p.Limits) == 1 && named[p.Limits[0].Key] == "" {
 		return []backtest.Key{usual}, nil
 	}
@@ -247,9 +256,7 @@ func policyKeys(p policies.Policy, usual backtest.Key, named map[string]string) 
 			return nil, fmt.Errorf("--key %s: %w", limit.Key, err)
 		}
 		keys = append(keys, key)
-	}
-	for _, limit := range p.Limits {
-		delete(named, limit.Key)
+		used[limit.Key] = true
 	}
 	return keys, nil
 }

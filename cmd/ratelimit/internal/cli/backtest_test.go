@@ -158,6 +158,22 @@ func TestBacktestPolicies(t *testing.T) {
 	}
 }
 
+// Policies whose keys have the same names are compared in one run. A name or a field is defined once.
+func TestBacktestKeysOfTheSameName(t *testing.T) {
+	log := accessLog(t, "a", 3, "b", 1)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	require(t, os.WriteFile(policies, []byte("policies:\n  calc: {limits: [{who: 3/h}, {what: 9/m}]}\n  tighter: {limits: [{who: 2/h}, {what: 9/m}]}\n"), 0o666))
+	with := func(args ...string) outcome {
+		return run(t, nil, append([]string{"backtest", log, "--policies", policies, "--policy", "calc", "--policy", "tighter", "--key", "who=client", "--key", "what=path/1"}, args...)...)
+	}
+	if got := with(); got.code != exitFine || !strings.Contains(got.stdout, "\n@calc     4        0 ") || !strings.Contains(got.stdout, "\n@tighter  3        1 ") {
+		t.Errorf("%+v", got)
+	}
+	with("--key", "who=user").want(t, exitError, "", "ratelimit: --key gives who twice, as client and as user; give it once, with fields joined by +\n")
+	with("--key", "where=user").want(t, exitError, "", "ratelimit: --key where=user: no policy has a key where; leave it out\n")
+	with("--field", "user=a", "--field", "user=b").want(t, exitError, "", "ratelimit: --field gives user twice, as a and as b; give it once\n")
+}
+
 // On a terminal of any width, no line is too wide, and every name and number is shown. Output to
 // anything else has no escape sequences.
 func TestBacktestWidths(t *testing.T) {

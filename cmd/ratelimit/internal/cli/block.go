@@ -30,6 +30,10 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 				return wrongUse(example(cmd), "block needs --for, the time for which to block")
 			case span <= 0:
 				return fmt.Errorf("--for %v is not above 0; give one such as 1h, or remove blocks with: %s", span, a.again("unblock"))
+			case cmd.Flags().Changed("max") && most < span:
+				return fmt.Errorf("--max %v is below --for %v; the longest block is at least the first", most, span)
+			case cmd.Flags().Changed("forget") && forget <= 0:
+				return fmt.Errorf("--forget %v is not above 0; give one such as 1d", forget)
 			}
 			_, err := ask(cmd.Context(), a, func(ctx context.Context, c *client.Client) (any, error) {
 				if extend || most > 0 || forget > 0 {
@@ -43,11 +47,14 @@ cluster, all keys of a call need the same hash tag, such as {user:42}.`,
 			if a.json {
 				return a.printJSON(replyjson.Blocked{Blocked: len(keys), ForMS: span.Milliseconds()}) // a spanValue is a whole number of ms
 			}
-			least := ""
+			least, stays := "", ""
 			if extend || most > 0 {
 				least = "at least "
 			}
-			return a.printf("blocked %s for %s%s\n", plural(len(keys), "key"), least, human(span))
+			if most > 0 {
+				stays = ", or until an earlier block ends" // a blocked key stays as it is
+			}
+			return a.printf("blocked %s for %s%s%s\n", plural(len(keys), "key"), least, human(span), stays)
 		},
 	}))
 	spanVar(cmd, &span, "for", 0, "duration of the block, such as 90s, 1h30m or 2d")

@@ -70,6 +70,7 @@ type app struct {
 	namespace string   // value of --namespace
 	back      bool     // whether the command is rollback
 	watches   bool     // whether the command is status --watch
+	examines  bool     // whether the command is doctor
 	reads     bool     // whether the command needs only the rights of a planner
 }
 

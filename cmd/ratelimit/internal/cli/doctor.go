@@ -37,6 +37,7 @@ Exit codes: 0 no finding · 1 error · 2 findings.`,
 			if err != nil {
 				return fmt.Errorf("interrupted before all servers were checked: %w", err)
 			}
+			a.examines = true
 			for i := range d.Findings {
 				f := &d.Findings[i]
 				hint := a.hint(f.Err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,32 @@ func (v *spanValue) String() string {
 
 func (v *spanValue) Type() string { return "duration" }
 
+// wholeVar defines a flag that is a whole number in decimal digits. pflag's own flags read 010 as 8.
+func wholeVar[T int | int64](cmd *cobra.Command, n *T, name string, usual T, usage string) {
+	*n = usual
+	cmd.Flags().Var(wholeValue[T]{n}, name, usage)
+}
+
+type wholeValue[T int | int64] struct{ n *T }
+
+func (v wholeValue[T]) Set(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && int64(T(n)) != n { // int may have 32 bits
+		err = strconv.ErrRange
+	}
+	*v.n = T(n)
+	return err
+}
+
+func (v wholeValue[T]) String() string {
+	if v.n == nil { // pflag compares a zero value with the default
+		return "0"
+	}
+	return strconv.FormatInt(int64(*v.n), 10)
+}
+
+func (v wholeValue[T]) Type() string { return "int" }
+
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if _, ok := invalid.GetFlag().Value.(*spanValue); ok {
@@ -51,6 +78,12 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		if invalid.GetValue() == "" {
 			return isEmpty(invalid.GetFlag().Name)
+		}
+		if kind := map[string]string{"int": "a whole number", "float64": "a number", "bool": "true or false"}[invalid.GetFlag().Value.Type()]; kind != "" {
+			if errors.Is(err, strconv.ErrRange) {
+				return fmt.Errorf("--%s %q is out of range", invalid.GetFlag().Name, invalid.GetValue())
+			}
+			return fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
 		}
 	}
 	hint := ""
@@ -79,7 +112,7 @@ func groupError(err error) error {
 	return fmt.Errorf("%s need each other; add %s", list(m[1]), list(m[3]))
 }
 
-// notEmpty refuses invalid namespaces, --interval without --watch, and empty flag values, which
+// notEmpty refuses invalid namespaces, --interval without --watch or of 0, and empty flag values, which
 // would look like missing flags. It then calls next, if it is not nil, to check the arguments.
 func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) (err error) {
@@ -93,6 +126,8 @@ func notEmpty(next cobra.PositionalArgs) cobra.PositionalArgs {
 				}
 			} else if f.Name == "interval" && err == nil && cmd.Flags().Lookup("watch").Value.String() != "true" {
 				err = errors.New("--interval needs --watch; add it, or leave --interval out")
+			} else if f.Name == "interval" && err == nil && f.Value.String() == "0" {
+				err = errors.New("--interval 0s is not above 0; give one such as 2s") // without a pause, a watch would load the servers
 			}
 		})
 		if err != nil || next == nil {

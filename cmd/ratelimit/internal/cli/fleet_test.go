@@ -227,7 +227,12 @@ func TestDoctor(t *testing.T) {
 	server := withLibrary(t)
 	m.names = append(m.names, server.Addr(), "EMBEDDED")
 	examine(exitFine, "--redis", server.Addr())
+	do(t, admin(t, server.Addr()), "FUNCTION", "LOAD", "REPLACE", otherText)
+	examine(exitDiffers, "--redis", server.Addr())
 	examine(exitDiffers, "--redis", "redis://127.0.0.1:1")
+	if got := run(t, env, "doctor", "--json", "--redis", "redis://127.0.0.1:1"); !strings.Contains(got.stdout, "\"nodes\": [],") {
+		t.Errorf("a list of no server is not empty: %+v", got)
+	}
 	var d doctor.Diagnosis
 	if got := run(t, env, "doctor", "--json"); json.Unmarshal([]byte(got.stdout), &d) != nil || got.code != exitDiffers || len(d.Findings) != 1 || d.Findings[0].Check != "persistence" {
 		t.Errorf("%+v", got)

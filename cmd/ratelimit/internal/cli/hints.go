@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -45,7 +46,7 @@ var hints = []struct {
 	{nodes.ErrSentinel, "", "write redis-sentinel://HOST:PORT/NAME with the name of the primary that it watches, or connect to that primary"},
 	{nodes.ErrNoPermission, "NOAUTH", "$password"},
 	{nodes.ErrNoPermission, "NOPERM", "grant the rights with: $grant"},
-	{nodes.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or replace it with --replace-foreign"},
+	{nodes.ErrForeign, "", "delete it with FUNCTION DELETE ratelimit, or $replace"},
 	{loader.ErrDowngrade, "", "deploy a newer build, or add --allow-downgrade"},
 	{loader.ErrRemovesPolicies, "", "$remove"},
 	{loader.ErrDeniesKeys, "", "give callers another policy or another key for the new limit first, or add --deny-keys-in-use"},
@@ -115,6 +116,11 @@ func (a *app) expand(hint string, node *nodes.Error) string {
 				return "if no server has them, add --remove-policies, and then deploy all other namespaces again"
 			}
 			return "give all policies with --policies, or add --remove-policies"
+		case "replace":
+			if a.watches || a.examines { // these commands do not have the flag
+				return "replace it with: " + again("deploy", "--replace-foreign")
+			}
+			return "replace it with --replace-foreign"
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":
@@ -186,28 +192,41 @@ func (a *app) rights(node *nodes.Error) []string {
 // withArguments returns err, the error from a call, with a remedy if the call's arguments were in
 // the wrong order, if the policy does not exist, or if the policy's keys or --usage-key are
 // missing. command is the command that the user should see in place of the client's operation, such
-// as "take --dry-run".
+// as "take --dry-run". If it is load, the keys are in flags.
 func (a *app) withArguments(err error, command string, req client.Request) error {
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return err
 	}
 	copied, limit := *call, string(req.Limits[0])
-	copied.Op = command
+	if copied.Op = command; command == "load" {
+		copied.Op = "take"
+	}
 	// instead returns the error without the server's advice, and with remedy added.
 	instead := func(advice, remedy string) error {
 		text, _, _ := strings.Cut(copied.Error(), "; "+advice)
 		return errors.New(text + "; " + remedy)
 	}
+	isLimit := func(key string) bool { // not every key with a slash, such as /api/items
+		_, err := client.ParseLimit(key)
+		return err == nil || strings.HasPrefix(key, "@")
+	}
 	switch key := req.Keys[0]; {
-	case call.Code == "BADLIMIT" && (strings.HasPrefix(key, "@") || strings.Contains(key, "/")):
+	case call.Code == "BADLIMIT" && command != "load" && isLimit(key):
 		return instead("the keys come first", "a key comes before its limit: "+a.program+" "+command+" "+shell.Line(limit, key))
 	case call.Code == "NOPOLICY":
 		return instead("ratelimit_info lists", "list the policies with: "+a.again("policies"))
+	case call.Code == "BADARGS" && command == "refund" && strings.Contains(call.Error(), "PAID is missing"): // the command has no flag for it
+		words := slices.Concat([]string{"redis-cli", "FCALL", "ratelimit_refund", strconv.Itoa(len(req.Keys))}, req.Keys, []string{limit, "COST", strconv.FormatInt(append(req.Costs, 1)[0], 10), "PAID", "1"})
+		return instead("a refund says", "with 1 if the guarantee paid, or 2 if only the pool did: "+shell.Line(words...))
 	case call.Code != "BADKEYS":
-	case command == "take" && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
+	case (command == "take" || command == "load") && req.UsageKey == "" && strings.Contains(call.Error(), "usage key last"):
 		copied.Remedy = "a policy with track also needs --usage-key"
 	case len(req.Limits) == 1 && strings.Contains(call.Error(), limit+" takes ") && !strings.Contains(call.Error(), " takes a key"):
+		if command == "load" {
+			copied.Remedy = "give one --key for each key of the policy"
+			break
+		}
 		copied.Remedy = "a policy of several keys: " + a.again(command, "--policy", strings.TrimPrefix(limit, "@"), "KEY...")
 	}
 	return &copied

@@ -82,7 +82,7 @@ func TestHints(t *testing.T) {
 func TestHintsNameCommands(t *testing.T) {
 	a := testApp(nil, nil, nil)
 	a.root()
-	known := []string{"addr", "grant", "password", "watch", "remove"}
+	known := []string{"addr", "grant", "password", "watch", "remove", "replace"}
 	for _, cmd := range a.commands {
 		known = append(known, cmd.Name())
 	}
@@ -154,6 +154,9 @@ func TestRefusals(t *testing.T) {
 	m.fails(nil, "take", "a", "b", "u:1", "@calc", "--redis", url)
 	m.fails(nil, "take", "@api", "k", "--redis", url)
 	m.fails(nil, "take", "--dry-run", "100/m", "user 42", "--redis", url)
+	m.fails(nil, "take", "/api/items", "100/min", "--redis", url)
+	m.fails(nil, "load", "--policy", "calc", "--key", "k", "--iterations", "1", "--redis", url)
+	m.fails(nil, "load", "--limit", "@none", "--key", "/api/%", "--iterations", "1", "--redis", url)
 	m.fails(nil, "take", "@api", "--redis", url)
 	library := otherLibrary(t, "0.2.0", "222222222222")
 	fine(t, nil, "deploy", "--redis", url, "--library", library, "--remove-policies")
@@ -163,6 +166,21 @@ func TestRefusals(t *testing.T) {
 	do(t, rdb, "FUNCTION", "LOAD", "#!lua name=ratelimit_lease_ann\nlocal WHO = 'ann'\nlocal FROM_MS = 1700000000000\nlocal UNTIL_MS = 1700000060000\n"+
 		"redis.register_function('ratelimit_lease', function() return 1 end)\n")
 	m.fails(nil, "rollback", "--redis", url)
+}
+
+// The command refund cannot say who paid under a guarantee and a pool. It names a command that can.
+func TestRefundOfAGuarantee(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(functions.Policy{
+		Name: "g", Borrow: true, Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "3/d"}, {Key: "pool", Limit: "9/d"}}})))
+	srv := embedded.Run(t, embedded.WithLibrary(build.Text()))
+	env := []string{redisURL(srv.Addr())}
+	fine(t, env, "take", "--policy", "g", "a b", "p", "--cost", "2")
+	const call = "FCALL ratelimit_refund 2 'a b' p @g COST 2 PAID 1"
+	run(t, env, "refund", "--policy", "g", "a b", "p", "--cost", "2").want(t, exitError, "",
+		"ratelimit: refund \"a b\" \"p\": BADARGS PAID is missing; with 1 if the guarantee paid, or 2 if only the pool did: redis-cli "+call+"\n")
+	if reply := do(t, admin(t, srv.Addr()), "FCALL", "ratelimit_refund", 2, "a b", "p", "@g", "COST", 2, "PAID", 1); fmt.Sprint(reply) != "[1 3 9 0 0 1]" {
+		t.Errorf("%s: %v", call, reply)
+	}
 }
 
 // TestRepliesOfCalls checks the output for the errors with which a server may reply to a call.

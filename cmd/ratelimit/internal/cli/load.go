@@ -81,18 +81,18 @@ interrupted.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", "limit of each decision, such as 100/m")
 	flags.StringVar(&f.policy, "policy", "", "or a deployed policy")
-	flags.IntVar(&f.concurrency, "concurrency", 8, "number of workers")
+	wholeVar(cmd, &f.concurrency, "concurrency", 8, "number of workers")
 	flags.Float64Var(&f.rate, "rate", 0, "decisions that begin each second (default: as many as the workers can make)")
 	flags.StringVar(&f.ramp, "ramp", "", "begin with this many decisions each second, and end with that many, as in 10..10000")
 	spanVar(cmd, &f.over, "over", 0, "duration of --ramp")
 	flags.StringArrayVar(&f.expect, "expect", nil, "fail if the run does not meet this, such as 'p99<5ms'; may be repeated")
-	flags.Int64Var(&f.iterations, "iterations", 0, "total number of decisions")
+	wholeVar(cmd, &f.iterations, "iterations", 0, "total number of decisions")
 	spanVar(cmd, &f.duration, "duration", 0, "duration of the run (default 10s, or until --iterations are done)")
 	flags.StringArrayVar(&f.keys, "key", []string{usualLoadKey}, "key, with % for the random number; repeat it for the keys of a policy")
 	flags.StringVar(&f.usageKey, "usage-key", "", "also count under this key, for ratelimit usage and top; % as in --key")
-	flags.IntVar(&f.numbers, "numbers", 1000, "how many numbers, and so keys, to draw from")
+	wholeVar(cmd, &f.numbers, "numbers", 1000, "how many numbers, and so keys, to draw from")
 	flags.StringVar(&f.draw, "draw", "uniform", "distribution of the numbers: uniform, zipf, or zipf:EXPONENT")
-	flags.Int64Var(&f.cost, "cost", 1, "cost of each decision")
+	wholeVar(cmd, &f.cost, "cost", 1, "cost of each decision")
 	flags.StringVar(&f.html, "html", "", "also write the report to this file, as an HTML page with charts")
 	cmd.MarkFlagsMutuallyExclusive("limit", "policy")
 	cmd.MarkFlagsMutuallyExclusive("ramp", "rate")
@@ -202,7 +202,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	probe := f.request(0)
 	probe.UsageKey = "" // peek does not count usage
 	if _, err := c.Peek(ctx, probe); err != nil {
-		return a.withArguments(err, "take", probe) // the library would refuse every call
+		return a.withArguments(err, "load", probe) // the library would refuse every call
 	}
 	html := page(f.html)
 	if err := html.check(); err != nil {
@@ -212,7 +212,7 @@ func (a *app) runLoad(ctx context.Context, f loadFlags) error {
 	report := load.Run(ctx, func(ctx context.Context, n int) (bool, error) {
 		req := f.request(n)
 		res, err := c.Take(ctx, req)
-		return res.Allowed, a.withArguments(err, "take", req)
+		return res.Allowed, a.withArguments(err, "load", req)
 	}, load.Options{
 		Workers: f.concurrency, Rate: f.rate, Ramp: f.ramped, Count: f.iterations, For: f.duration, Keys: f.numbers, Zipf: f.zipf, Kind: a.loadKind,
 		Progress: func(p load.Progress) {

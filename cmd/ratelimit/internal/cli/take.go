@@ -162,7 +162,7 @@ func (a *app) decisionCommand(cmd *cobra.Command, d *decide) *cobra.Command {
 				one := client.Result{
 					Allowed: each.Allowed, Limit: each.Limit, Remaining: each.Remaining, RetryAfter: each.RetryAfter, ResetAfter: each.ResetAfter,
 				}
-				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(words, client.Request{Force: req.Force}, one))
+				a.printf("%s: %s\n", visible(req.Keys[i]), sentence(words, client.Request{Force: req.Force, Costs: []int64{costOf(req, i)}}, one))
 			}
 		}
 		for i, grown := range res.Grown {
@@ -204,6 +204,17 @@ func (s servers) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, s.Options.ReadTimeout)
 }
 
+// costOf returns the cost of a key, by its index.
+func costOf(req client.Request, index int) int64 {
+	switch len(req.Costs) {
+	case 0:
+		return 1
+	case 1:
+		return req.Costs[0]
+	}
+	return req.Costs[index]
+}
+
 func sentence(w words, req client.Request, res client.Result) string {
 	var line strings.Builder
 	word := w.denied
@@ -213,7 +224,11 @@ func sentence(w words, req client.Request, res client.Result) string {
 	if req.UpTo && res.Allowed {
 		word = fmt.Sprintf("%s %s of %s", word, grouped(res.Taken), grouped(req.Costs[0]))
 	}
-	fmt.Fprintf(&line, "%s  %s of %s left", word, grouped(res.Remaining), grouped(res.Limit))
+	of := " of " + grouped(res.Limit)
+	if res.Remaining > res.Limit { // of a guarantee and a pool, more may be left than the guarantee holds
+		of = ""
+	}
+	fmt.Fprintf(&line, "%s  %s%s left", word, grouped(res.Remaining), of)
 	if len(req.Keys) > 1 {
 		limit := req.Limits[0] // one policy for all keys
 		if len(req.Limits) == len(req.Keys) {
@@ -225,6 +240,8 @@ func sentence(w words, req client.Request, res client.Result) string {
 		line.WriteString(w.after)
 	}
 	switch {
+	case res.RetryAfter == client.Never && costOf(req, res.Index-1) <= res.Limit:
+		line.WriteString(" · never: the cost is more than the limit ever leaves to this class of calls")
 	case res.RetryAfter == client.Never:
 		line.WriteString(" · never: the cost is more than the limit ever holds")
 	case !res.Allowed && res.RetryAfter > 0: // 0 is possible with --up-to 0

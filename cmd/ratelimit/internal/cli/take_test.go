@@ -3,6 +3,9 @@ package cli
 import (
 	"testing"
 	"time"
+
+	"github.com/ratelimit-functions/ratelimit/embedded"
+	"github.com/ratelimit-functions/ratelimit/functions"
 )
 
 // Each step runs one command line against the same server, at a given time after the start.
@@ -104,4 +107,17 @@ func TestDecisions(t *testing.T) {
 			runLines(t, withLibrary(t), tt.lines)
 		})
 	}
+}
+
+// A class that leaves a part to others may never be allowed a cost that the limit holds. Of a guarantee and a pool,
+// more may be left than the guarantee holds.
+func TestDecisionsThatShare(t *testing.T) {
+	build := must[functions.Build](t)(functions.New(functions.WithPolicies(
+		functions.Policy{Name: "c", Classes: map[string]int{"default": 20}, Limits: []functions.PolicyLimit{{Limit: "10/m"}}},
+		functions.Policy{Name: "g", Borrow: true, Limits: []functions.PolicyLimit{{Key: "guarantee", Limit: "3/m"}, {Key: "pool", Limit: "10/m"}}})))
+	runLines(t, embedded.Run(t, embedded.WithTime(began), embedded.WithLibrary(build.Text())), []line{
+		{0, []string{"take", "k", "@c", "--cost", "9"}, exitDiffers, "denied   8 of 10 left · never: the cost is more than the limit ever leaves to this class of calls"},
+		{0, []string{"take", "k", "@c", "--cost", "11", "--each"}, exitDiffers, "denied   8 of 10 left · never: the cost is more than the limit ever holds\nk: denied   8 of 10 left · never: the cost is more than the limit ever holds"},
+		{0, []string{"take", "--policy", "g", "t", "p"}, exitFine, "allowed  9 left for t (@g) · full again in 20 s"},
+	})
 }

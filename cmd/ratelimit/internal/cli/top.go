@@ -55,7 +55,7 @@ The user needs ` + topRights + `, and +dbsize for the progress.`,
 		},
 	}))
 	cmd.Flags().StringVar(&f.by, "by", string(usage.Total), "order: "+orders()+" (last: used last; newest, oldest: by the first use)")
-	cmd.Flags().IntVar(&f.limit, "limit", 10, fmt.Sprintf("how many keys to show, from 1 to %d", mostRows))
+	wholeVar(cmd, &f.limit, "limit", 10, fmt.Sprintf("how many keys to show, from 1 to %d", mostRows))
 	cmd.Flags().StringVar(&f.match, "match", "*", "scan only the keys that match this pattern")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "repeat until interrupted")
 	spanVar(cmd, &f.interval, "interval", 2*time.Second, "with --watch, time between two passes")

@@ -228,7 +228,7 @@ async function peek(question, loud) {
     $('answer').replaceChildren(make('p', d.error, 'bad'))
     return
   }
-  const sum = make('p', (d.allowed ? 'The next call is allowed' : 'The next call is denied') + ': ' + whole(d.remaining) + ' of ' + whole(d.limit) + ' left' + (d.allowed ? ' after it' : '') +
+  const sum = make('p', (d.allowed ? 'The next call is allowed' : 'The next call is denied') + ': ' + whole(d.remaining) + (d.remaining > d.limit ? '' : ' of ' + whole(d.limit)) + ' left' + (d.allowed ? ' after it' : '') +
     (keys.length > 1 ? ' for ' + d.key : '') +
     (d.retry_after_ms > 0 ? (d.allowed ? ', to go ahead in ' : ', allowed in ') + span(d.retry_after_ms) : '') +
     (d.reset_after_ms > 0 ? ', full again in ' + span(d.reset_after_ms) : ', full now') +
