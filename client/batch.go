@@ -80,10 +80,6 @@ type batches struct {
 	sharedTable[*keyBatch]
 }
 
-func newBatches(shared *common, parsed *parsedLimits, recall func(single) (Result, bool), next Limiter, most int64, ttl time.Duration, size int) *batches {
-	return &batches{common: shared, parsed: parsed, recall: recall, next: next, most: most, ttl: ttl, sharedTable: newSharedTable[*keyBatch](size)}
-}
-
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent
