@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -159,14 +158,8 @@ func (a *app) again(command string, args ...string) string {
 
 // grant returns the command line that grants the permissions that an error names.
 func (a *app) grant(node *nodes.Error) string {
-	words := []string{"redis-cli", "-s", node.Addr}
-	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
-		words = []string{"redis-cli", "-h", host, "-p", port}
-	}
-	if a.named.Options.TLSConfig != nil {
-		words = append(words, "--tls")
-	}
-	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
+	at := cliServer(node.Addr, a.named.Options.TLSConfig != nil)
+	return shell.Line(slices.Concat([]string{"redis-cli"}, at, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
 }
 
 // rights returns the rights that an error of a Loader names, or those of a planner if they suffice
