@@ -26,10 +26,10 @@ func badReply(err error) bool {
 	return ok && e.Code == "" && e.Remedy != "" && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrNotDeployed)
 }
 
-// hints lists advice for users of the command, by the error's class and the server's error code. An
-// error's Remedy is written for Go programs; the command prints the hint instead. An error without
-// a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words that
-// begin with $. For a server that cannot be reached, see dialing.Class.
+// hints lists the remedies for users of the command, by the error's class and the server's error
+// code. An error's Remedy is written for Go programs; the command prints the hint instead. An error
+// without a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words
+// that begin with $. For a server that cannot be reached, see dialing.Class.
 var hints = []struct {
 	class error
 	codes string // the server's error codes, or "" for any
@@ -187,9 +187,9 @@ func (a *app) withArguments(err error, command string, req client.Request) error
 	}
 	copied, limit := *call, string(req.Limits[0])
 	copied.Op = command
-	// instead returns the error without the server's advice, and with remedy added.
-	instead := func(advice, remedy string) error {
-		text, _, _ := strings.Cut(copied.Error(), "; "+advice)
+	// instead returns the error without the remedy that the server gave, and with another added.
+	instead := func(given, remedy string) error {
+		text, _, _ := strings.Cut(copied.Error(), "; "+given)
 		return errors.New(text + "; " + remedy)
 	}
 	switch key := req.Keys[0]; {
