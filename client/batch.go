@@ -80,10 +80,6 @@ type batches struct {
 	sharedTable[*keyBatch]
 }
 
-func newBatches(shared *common, parsed *parsedLimits, recall func(single) (Result, bool), next Limiter, most int64, ttl time.Duration, size int) *batches {
-	return &batches{common: shared, parsed: parsed, recall: recall, next: next, most: most, ttl: ttl, sharedTable: newSharedTable[*keyBatch](size)}
-}
-
 type keyBatch struct {
 	limit    Limit
 	left     int64     // units that may be spent
@@ -162,25 +158,6 @@ func (k *keyBatch) spend(cost int64, now time.Time) (Result, bool) {
 	res := k.last
 	res.Remaining += k.left
 	return k.result(res, k.read, now), true
-}
-
-// reserved ends the wait of a caller. It returns the result of the caller's call if a unit is
-// reserved for it: that of the request that took the unit. Later requests may have been denied. b.mu
-// must be held.
-func (k *keyBatch) reserved(now time.Time) (Result, bool) {
-	for len(k.reserving) > 0 {
-		r := k.reserving[0]
-		if now.Before(r.until) {
-			if r.kept--; r.kept == 0 {
-				k.reserving = k.reserving[1:]
-			}
-			return k.result(r.res, r.read, now), true
-		}
-		k.waiting += r.kept
-		k.reserving = k.reserving[1:]
-	}
-	k.waiting--
-	return Result{}, false
 }
 
 // result returns the result of a call that spends a unit. The reply with this unit is res; it was

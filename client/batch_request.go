@@ -206,6 +206,25 @@ func (b *batches) receive(k *keyBatch, r *request, res *Result) {
 	}
 }
 
+// reserved ends the wait of a caller. It returns the result of the caller's call if a unit is
+// reserved for it: that of the request that took the unit. Later requests may have been denied. b.mu
+// must be held.
+func (k *keyBatch) reserved(now time.Time) (Result, bool) {
+	for len(k.reserving) > 0 {
+		r := k.reserving[0]
+		if now.Before(r.until) {
+			if r.kept--; r.kept == 0 {
+				k.reserving = k.reserving[1:]
+			}
+			return k.result(r.res, r.read, now), true
+		}
+		k.waiting += r.kept
+		k.reserving = k.reserving[1:]
+	}
+	k.waiting--
+	return Result{}, false
+}
+
 // finish ends r, the request in progress, and wakes the callers that wait for it. b.mu must be
 // held.
 func (k *keyBatch) finish(r *request) {

@@ -92,10 +92,6 @@ type fallbacks struct {
 	buckets table[bucketKey, *rate.Limiter]
 }
 
-func newFallbacks(shared *common, parsed *parsedLimits, next Limiter, preset Fallback, log *fallbackLog, size int) *fallbacks {
-	return &fallbacks{common: shared, parsed: parsed, next: next, preset: preset, log: log, buckets: newTable[bucketKey, *rate.Limiter](size)}
-}
-
 // Take implements [Limiter].
 func (f *fallbacks) Take(ctx context.Context, req Request) (Result, error) {
 	if err := req.Fallback.check(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 
 	"github.com/ratelimit-functions/ratelimit/internal/sharing"
 )
@@ -117,18 +118,24 @@ func (c *common) refused(req *Request, err error) error {
 func (c *config) build(rdb redis.UniversalClient) *Client {
 	shared := &common{prefix: c.prefix, timeout: c.timeout, now: c.now, opened: c.opened, lifetime: newLifetime()}
 	server := &server{common: shared, rdb: rdb, breakers: newBreakers(rdb, c.observe.breaker), healer: c.healer, shareAbove: c.shareAbove}
-	parsed := newParsedLimits(server, c.tables.limits)
+	parsed := &parsedLimits{server: server, table: newTable[limitOn, *parsedLimit](c.tables.limits)}
 	made := &Client{common: shared, server: server, observers: &c.observe, takes: server}
 	if c.remembered > 0 {
-		memory := newMemory(shared, made.takes, c.remembered, c.tables.keys)
-		made.memory, made.takes = memory, memory
+		made.memory = &memory{common: shared, next: made.takes, longest: c.remembered, sharedTable: newSharedTable[*denial](c.tables.keys)}
+		made.takes = made.memory
 	}
 	if c.batchSize > 0 {
-		made.batches = newBatches(shared, parsed, made.memory.recall, made.takes, c.batchSize, c.batchTTL, c.tables.keys)
+		made.batches = &batches{
+			common: shared, parsed: parsed, recall: made.memory.recall, next: made.takes,
+			most: c.batchSize, ttl: c.batchTTL, sharedTable: newSharedTable[*keyBatch](c.tables.keys),
+		}
 		made.takes = made.batches
 	}
 	made.penalties = &penalties{common: shared, parsed: parsed, table: newTable[string, *penalized](c.tables.keys)}
-	made.takes = newFallbacks(shared, parsed, made.takes, c.fallback, c.log, c.tables.keys)
+	made.takes = &fallbacks{
+		common: shared, parsed: parsed, next: made.takes, preset: c.fallback, log: c.log,
+		buckets: newTable[bucketKey, *rate.Limiter](c.tables.keys),
+	}
 	if c.observe.call != nil {
 		made.observers.next, made.takes = made.takes, made.observers
 	}

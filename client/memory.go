@@ -47,10 +47,6 @@ type memory struct {
 	sharedTable[*denial]
 }
 
-func newMemory(shared *common, next Limiter, longest time.Duration, size int) *memory {
-	return &memory{common: shared, next: next, longest: longest, sharedTable: newSharedTable[*denial](size)}
-}
-
 type denial struct {
 	limit Limit
 	cost  int64 // 1 for a call with UpTo, because not even one unit was available

@@ -36,10 +36,6 @@ type parsedLimits struct {
 	table[limitOn, *parsedLimit]
 }
 
-func newParsedLimits(server *server, size int) *parsedLimits {
-	return &parsedLimits{server: server, table: newTable[limitOn, *parsedLimit](size)}
-}
-
 // readPolicy parses the limits of a policy. It returns no keys if the policy limits leases.
 func readPolicy(policy functions.Policy) (keys []parsedKey, err error) {
 	for _, limit := range policy.Limits {

@@ -14,17 +14,10 @@ var namespaceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
 // CheckNamespace returns an error unless name is a valid namespace.
 func CheckNamespace(name string) error {
-	if text := namespaceFault(name); text != "" {
-		return errors.New(text)
-	}
-	return nil
-}
-
-func namespaceFault(name string) string {
 	if namespaceName.MatchString(name) {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("the namespace %q is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning", cut(name))
+	return fmt.Errorf("the namespace %q is not 1 to 64 of a-z 0-9 _ . -, with a letter or a digit at the beginning", cut(name))
 }
 
 // Namespace returns the policy's namespace, or "" if it has none.

@@ -126,8 +126,8 @@ func (p Policy) Faults() []Fault {
 	name := p.Name
 	if namespace, after, found := strings.Cut(p.Name, "/"); found {
 		name = after
-		if text := namespaceFault(namespace); text != "" {
-			wrong(-1, false, "policy %q: %s", cut(p.Name), text)
+		if err := CheckNamespace(namespace); err != nil {
+			wrong(-1, false, "policy %q: %v", cut(p.Name), err)
 		}
 	}
 	if !policyName.MatchString(name) {

@@ -80,10 +80,7 @@ func WithPenalty(first, longest, forget time.Duration) Option {
 // returns the error that ends the call. An OnceKey and the Charge of package charge apply only to the
 // opening of the stream.
 func WithPerMessage() Option {
-	return once("WithPerMessage", func(s *Interceptor) error {
-		s.perMessage = true
-		return nil
-	})
+	return once("WithPerMessage", func(s *Interceptor) error { return adapter.On(&s.perMessage) })
 }
 
 // WithRefuseOnError ends a call with UNAVAILABLE and a RetryInfo if there is no decision. Without this
@@ -103,10 +100,7 @@ func WithRefuseOnError(retryAfter time.Duration) Option {
 // call whose limit is wrong is treated as in an outage. [Interceptor.Check] finds a wrong limit when the
 // program starts.
 func WithRefuseMisconfigured() Option {
-	return once("WithRefuseMisconfigured", func(s *Interceptor) error {
-		s.refuseMisconfigured = true
-		return nil
-	})
+	return once("WithRefuseMisconfigured", func(s *Interceptor) error { return adapter.On(&s.refuseMisconfigured) })
 }
 
 // WithOnError calls f for each call without a decision, instead of logging. It does not change the

@@ -66,10 +66,7 @@ func WithPenalty(first, longest, forget time.Duration) Option {
 // WithDelay the handler is called immediately. If the request's context ends first, the client gets 503
 // Service Unavailable; the units are not given back.
 func WithDelay() Option {
-	return once("WithDelay", func(m *middleware) error {
-		m.delay = true
-		return nil
-	})
+	return once("WithDelay", func(m *middleware) error { return adapter.On(&m.delay) })
 }
 
 // WithRefuseOnError makes the middleware respond with 503 Service Unavailable and Retry-After if there
@@ -90,10 +87,7 @@ func WithRefuseOnError(retryAfter time.Duration) Option {
 // Without this option, a request whose limit is wrong is treated as in an outage.
 // [Middleware.Check] finds a wrong limit when the program starts.
 func WithRefuseMisconfigured() Option {
-	return once("WithRefuseMisconfigured", func(m *middleware) error {
-		m.refuseMisconfigured = true
-		return nil
-	})
+	return once("WithRefuseMisconfigured", func(m *middleware) error { return adapter.On(&m.refuseMisconfigured) })
 }
 
 // WithOnError calls f for each request without a decision, instead of logging. It does not change the
@@ -108,10 +102,7 @@ func WithOnError(f func(*http.Request, error)) Option {
 // WithXHeaders adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, which many
 // clients understand. Reset is a Unix time in seconds, as in GitHub's API.
 func WithXHeaders() Option {
-	return once("WithXHeaders", func(m *middleware) error {
-		m.xHeaders = true
-		return nil
-	})
+	return once("WithXHeaders", func(m *middleware) error { return adapter.On(&m.xHeaders) })
 }
 
 type middleware struct {

@@ -3,9 +3,9 @@ package names
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,74 +16,43 @@ import (
 // constants, variables, functions, types, and methods as Type.Method. Fields of structs and methods
 // of interfaces are not names of their own.
 func Of(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	files := token.NewFileSet()
+	var parsed []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(files, path, nil, 0)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, file)
+	}
+	p, err := doc.NewFromFiles(files, parsed, dir)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	add := func(prefix string, idents ...*ast.Ident) {
-		for _, id := range idents {
-			if id.IsExported() {
-				names = append(names, prefix+id.Name)
-			}
+	add := func(prefix string, values []*doc.Value, functions []*doc.Func) {
+		for _, v := range values {
+			names = append(names, v.Names...)
+		}
+		for _, f := range functions {
+			names = append(names, prefix+f.Name)
 		}
 	}
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		for _, decl := range file.Decls {
-			switch d := decl.(type) {
-			case *ast.FuncDecl:
-				if of := receiver(d); d.Recv == nil {
-					add("", d.Name)
-				} else if ast.IsExported(of) {
-					add(of+".", d.Name)
-				}
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					switch s := spec.(type) {
-					case *ast.TypeSpec:
-						add("", s.Name)
-					case *ast.ValueSpec:
-						add("", s.Names...)
-					}
-				}
-			}
-		}
+	add("", slices.Concat(p.Consts, p.Vars), p.Funcs)
+	for _, t := range p.Types {
+		names = append(names, t.Name)
+		add("", slices.Concat(t.Consts, t.Vars), t.Funcs)
+		add(t.Name+".", nil, t.Methods)
 	}
 	slices.Sort(names)
-	return names, nil
-}
-
-// receiver returns the name of the type that a method belongs to, or "".
-func receiver(d *ast.FuncDecl) string {
-	if d.Recv == nil {
-		return ""
-	}
-	t := d.Recv.List[0].Type
-	for {
-		switch of := t.(type) {
-		case *ast.StarExpr:
-			t = of.X
-		case *ast.IndexExpr:
-			t = of.X
-		case *ast.IndexListExpr:
-			t = of.X
-		case *ast.Ident:
-			return of.Name
-		default:
-			return ""
-		}
-	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "_" }), nil // doc's name for what is not exported
 }
 
 // AtMost fails the test if the package in dir has more than most exported names; see [Of]. It logs

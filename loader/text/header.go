@@ -283,10 +283,6 @@ func checkNumber(n int64) error {
 	return nil
 }
 
-func encode(r record) string {
-	return pack(string(marshal(r)) + "\n" + r.replaced)
-}
-
 func pack(text string) string {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)

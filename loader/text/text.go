@@ -113,7 +113,8 @@ func (t Text) With(parts map[string]Part) Text {
 	next := Join(t, Text{})
 	for namespace, part := range parts {
 		if part.Number > 0 {
-			part.line = encode(record{namespace, part.Number, Digest(part.Value), part.Log, difference(part.Value, part.Replaced)})
+			r := record{Namespace: namespace, Number: part.Number, Digest: Digest(part.Value), Log: part.Log}
+			part.line = pack(string(marshal(r)) + "\n" + difference(part.Value, part.Replaced))
 		}
 		next.Parts[namespace] = part
 		next.Highest = max(next.Highest, part.Number)

@@ -66,10 +66,7 @@ func WithRequest(change func(ctx context.Context, method string, req *client.Req
 // opening the stream includes it. SendMsg waits for its turn as a call does. If SendMsg fails with
 // a [client.ErrLimited], the message was not sent and the stream is still open.
 func WithPerMessage() Option {
-	return once("WithPerMessage", func(c *Interceptor) error {
-		c.perMessage = true
-		return nil
-	})
+	return once("WithPerMessage", func(c *Interceptor) error { return adapter.On(&c.perMessage) })
 }
 
 // WithLongestWait sets the longest total time that a call waits for its turn. The default is a

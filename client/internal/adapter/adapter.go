@@ -128,6 +128,12 @@ func Apply[A any, O ~func(*A) error](a *A, opts []O) error {
 	return nil
 }
 
+// On turns on what an option without arguments stands for.
+func On(field *bool) error {
+	*field = true
+	return nil
+}
+
 // Set stores value in field. If value is nil, it returns an error with the given text instead.
 func Set[V any](field *V, value V, text string) error {
 	switch v := reflect.ValueOf(value); v.Kind() {

@@ -101,12 +101,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, op 
 	began := time.Now()
 	body, err := read(w, r)
 	var answer answer
-	switch ctx := context.WithoutCancel(r.Context()); {
-	case err != nil:
-	case op.hold != nil:
-		answer, err = op.hold(ctx, h.Holds, body)
-	default:
-		answer, err = op.call(ctx, h.Limiter, body)
+	if err == nil {
+		answer, err = op.call(context.WithoutCancel(r.Context()), h.Options, body)
 	}
 	name = cmp.Or(answer.policy, name)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/client/replyjson"
-	"github.com/ratelimit-functions/ratelimit/gateway/internal/holds"
 )
 
 // operation is what a POST request to a path does. If get is true, GET does the same. If admin is
@@ -15,8 +14,7 @@ import (
 type operation struct {
 	get, admin     bool
 	request, reply reflect.Type
-	call           func(ctx context.Context, limiter *client.Client, body []byte) (answer, error)
-	hold           func(ctx context.Context, holds *holds.Holds, body []byte) (answer, error) // in place of call, for reservations
+	call           func(ctx context.Context, o Options, body []byte) (answer, error)
 }
 
 func (o operation) methods() string {
@@ -54,12 +52,7 @@ var operations = map[string]operation{
 		if err != nil {
 			return replyjson.Blocked{}, err
 		}
-		if q.Extend {
-			err = limiter.Block(ctx, client.Block{For: d, Extend: true}, q.Keys...)
-		} else {
-			err = limiter.Block(ctx, client.Block{For: d}, q.Keys...)
-		}
-		return replyjson.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, err
+		return replyjson.Blocked{Blocked: len(q.Keys), ForMS: int64(q.MS)}, limiter.Block(ctx, client.Block{For: d, Extend: q.Extend}, q.Keys...)
 	})),
 	"unblock": admin(plain(func(ctx context.Context, limiter *client.Client, q keysRequest) (replyjson.Unblocked, error) {
 		n, err := limiter.Unblock(ctx, q.Keys...)
@@ -107,15 +100,15 @@ func decided(res client.Result) string {
 }
 
 // typed returns an operation with requests of type Q and replies of type A.
-func typed[Q, A any](call func(ctx context.Context, limiter *client.Client, q Q) (answer, error)) operation {
+func typed[Q, A any](call func(ctx context.Context, o Options, q Q) (answer, error)) operation {
 	return operation{
 		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
-		call: func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+		call: func(ctx context.Context, o Options, body []byte) (answer, error) {
 			var q Q
 			if err := decode(body, &q); err != nil {
 				return answer{}, err
 			}
-			return call(ctx, limiter, q)
+			return call(ctx, o, q)
 		},
 	}
 }
@@ -127,30 +120,30 @@ type takeReply struct {
 
 // take returns the operation take, which does what the policy says: it blocks a key that was denied, or warns.
 func take() operation {
-	return typed[takeRequest, takeReply](func(ctx context.Context, limiter *client.Client, q takeRequest) (answer, error) {
+	return typed[takeRequest, takeReply](func(ctx context.Context, o Options, q takeRequest) (answer, error) {
 		req, err := q.request()
 		if err != nil {
 			return answer{}, err
 		}
 		got := answer{policy: policyIn(req.Limits...), class: req.Class}
-		res, err := limiter.Take(ctx, req)
+		res, err := o.Limiter.Take(ctx, req)
 		if err != nil {
 			return got, err
 		}
-		res, got.failed = limiter.Penalize(ctx, client.Block{}, req, res)
-		got.reply, got.decision = takeReply{replyjson.Of(req, res), limiter.Warning(ctx, req, res)}, decided(res)
+		res, got.failed = o.Limiter.Penalize(ctx, client.Block{}, req, res)
+		got.reply, got.decision = takeReply{replyjson.Of(req, res), o.Limiter.Warning(ctx, req, res)}, decided(res)
 		return got, nil
 	})
 }
 
 func decision[Q any](ask func(*client.Client, context.Context, client.Request) (client.Result, error), request func(Q) (client.Request, error)) operation {
-	return typed[Q, replyjson.Decision](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
+	return typed[Q, replyjson.Decision](func(ctx context.Context, o Options, q Q) (answer, error) {
 		req, err := request(q)
 		if err != nil {
 			return answer{}, err
 		}
 		got := answer{policy: policyIn(req.Limits...), class: req.Class}
-		res, err := ask(limiter, ctx, req)
+		res, err := ask(o.Limiter, ctx, req)
 		if err != nil {
 			return got, err
 		}
@@ -162,8 +155,8 @@ func decision[Q any](ask func(*client.Client, context.Context, client.Request) (
 func lease[Q interface {
 	of(*client.Client) (leaseRequest, *client.Lease)
 }, A any](ask func(*client.Lease, context.Context) (client.Result, error), report func(key, id string, res client.Result) A) operation {
-	return typed[Q, A](func(ctx context.Context, limiter *client.Client, given Q) (answer, error) {
-		q, lease := given.of(limiter)
+	return typed[Q, A](func(ctx context.Context, o Options, given Q) (answer, error) {
+		q, lease := given.of(o.Limiter)
 		got := answer{policy: policyIn(q.Limit), class: lease.Class}
 		res, err := ask(lease, ctx)
 		if err != nil {
@@ -175,8 +168,8 @@ func lease[Q interface {
 }
 
 func plain[Q, A any](ask func(context.Context, *client.Client, Q) (A, error)) operation {
-	return typed[Q, A](func(ctx context.Context, limiter *client.Client, q Q) (answer, error) {
-		got, err := ask(ctx, limiter, q)
+	return typed[Q, A](func(ctx context.Context, o Options, q Q) (answer, error) {
+		got, err := ask(ctx, o.Limiter, q)
 		return answer{reply: got, decision: "done"}, err
 	})
 }
@@ -197,11 +190,11 @@ func info() operation {
 	})
 	call := op.call
 	op.get = true
-	op.call = func(ctx context.Context, limiter *client.Client, body []byte) (answer, error) {
+	op.call = func(ctx context.Context, o Options, body []byte) (answer, error) {
 		if len(body) == 0 {
 			body = []byte("{}")
 		}
-		return call(ctx, limiter, body)
+		return call(ctx, o, body)
 	}
 	return op
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
@@ -40,7 +39,7 @@ type commitReply struct {
 // reserve returns the operation that charges an estimate. A denial has the status 429, so that a
 // program that looks at nothing else does no work.
 func reserve() operation {
-	return held[reserveReply](func(ctx context.Context, h *holds.Holds, q reserveRequest) (answer, error) {
+	return typed[reserveRequest, reserveReply](func(ctx context.Context, o Options, q reserveRequest) (answer, error) {
 		if err := between("amount", q.Amount, 1, holds.MostUnits); err != nil {
 			return answer{}, err
 		}
@@ -48,7 +47,7 @@ func reserve() operation {
 			return answer{}, err
 		}
 		got := answer{policy: policyIn(q.Limits...)}
-		made, err := h.Reserve(ctx, "", []holds.Part{{Keys: q.Keys, Limits: q.Limits}}, int64(q.Amount), time.Duration(q.TTLMS)*time.Millisecond)
+		made, err := o.Holds.Reserve(ctx, "", []holds.Part{{Keys: q.Keys, Limits: q.Limits}}, int64(q.Amount), time.Duration(q.TTLMS)*time.Millisecond)
 		if wrong, ok := errors.AsType[*holds.Invalid](err); ok {
 			return got, &invalid{http.StatusBadRequest, wrong.Reason, wrong.Text}
 		}
@@ -68,11 +67,11 @@ func reserve() operation {
 // commit returns the operation that replaces a reservation with what was used. The request has no
 // keys, so an unknown reservation is an error.
 func commit() operation {
-	return held[commitReply](func(ctx context.Context, h *holds.Holds, q commitRequest) (answer, error) {
+	return typed[commitRequest, commitReply](func(ctx context.Context, o Options, q commitRequest) (answer, error) {
 		if err := between("actual", q.Actual, 0, holds.MostUnits); err != nil {
 			return answer{}, err
 		}
-		made, err := h.Commit(ctx, "", q.ReservationID, int64(q.Actual))
+		made, err := o.Holds.Commit(ctx, "", q.ReservationID, int64(q.Actual))
 		if errors.Is(err, holds.ErrUnknown) || errors.Is(err, holds.ErrDomain) {
 			err = &invalid{http.StatusNotFound, "NORESERVATION", fmt.Sprintf("there is no reservation %s; if its id is right, it was committed or given back more than 10 minutes ago: charge what was used with /v1/take and force", printable.Key(remedy.Cut(q.ReservationID)))}
 		}
@@ -86,18 +85,4 @@ func between(field string, n whole, least, most int64) error {
 		return bad("%s is %d; give %d to %d", field, n, least, most)
 	}
 	return nil
-}
-
-// held returns an operation with requests of type Q and replies of type A.
-func held[A, Q any](call func(context.Context, *holds.Holds, Q) (answer, error)) operation {
-	return operation{
-		request: reflect.TypeFor[Q](), reply: reflect.TypeFor[A](),
-		hold: func(ctx context.Context, h *holds.Holds, body []byte) (answer, error) {
-			var q Q
-			if err := decode(body, &q); err != nil {
-				return answer{}, err
-			}
-			return call(ctx, h, q)
-		},
-	}
 }

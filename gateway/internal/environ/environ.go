@@ -3,6 +3,7 @@
 package environ
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,10 +85,7 @@ func (r *reader) flag(name, value string, from ...string) {
 
 // get returns a variable, or its default in envoyproxy/ratelimit.
 func (r *reader) get(name, standard string) string {
-	if value := r.vars[name]; value != "" {
-		return value
-	}
-	return standard
+	return cmp.Or(r.vars[name], standard)
 }
 
 // on returns a variable that is true or false.

@@ -29,34 +29,33 @@ type counted struct{ source, name, decision string }
 // New registers the metrics.
 func New(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimit_gateway_requests_total",
-			Help: "Decisions by source (grpc, check, api), name (a policy or a rule) and decision.",
-		}, []string{"source", "name", "decision"}),
-		classes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimit_gateway_class_requests_total",
-			Help: "Decisions on requests that name a class, by source, policy, class and decision (allowed, denied).",
-		}, []string{"source", "name", "class", "decision"}),
+		requests: counters("ratelimit_gateway_requests_total",
+			"Decisions by source (grpc, check, api), name (a policy or a rule) and decision.", "source", "name", "decision"),
+		classes: counters("ratelimit_gateway_class_requests_total",
+			"Decisions on requests that name a class, by source, policy, class and decision (allowed, denied).", "source", "name", "class", "decision"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimit_gateway_request_seconds",
 			Help:    "Time to answer, by source.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .015, .02, .05, .1, .5},
 		}, []string{"source"}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimit_gateway_config_reloads_total",
-			Help: "Times that rules were loaded from files or xDS, by result (ok, error).",
-		}, []string{"result"}),
+		reloads: counters("ratelimit_gateway_config_reloads_total", "Times that rules were loaded from files or xDS, by result (ok, error).", "result"),
 		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimit_gateway_breaker_open",
 			Help: "1 if the circuit breaker of a Redis node is open.",
 		}, []string{"node"}),
-		held: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimit_gateway_reservations_total",
-			Help: "Reservations by event (reserved, denied, committed, repeated, late, unknown, reported, given_back).",
-		}, []string{"event"}),
+		held: counters("ratelimit_gateway_reservations_total",
+			"Reservations by event (reserved, denied, committed, repeated, late, unknown, reported, given_back).", "event"),
 	}
 	registry.MustRegister(m.requests, m.classes, m.seconds, m.reloads, m.breakers, m.held)
 	return m
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 // Decided calls [Metrics.Count] and [Metrics.Took] for a request with one decision.

@@ -11,18 +11,12 @@ type Quotas struct {
 
 // NewQuotas registers the metrics.
 func NewQuotas(registry prometheus.Registerer) *Quotas {
-	vec := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ratelimit_gateway_rlqs_" + name, Help: help}, []string{label})
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "ratelimit_gateway_rlqs_" + name, Help: help})
-	}
 	q := &Quotas{
-		streams:     gauge("streams", "Envoys whose streams are open."),
-		buckets:     gauge("buckets", "Buckets of all streams; one for several Envoys."),
-		assignments: vec("assignments_total", "Assignments by kind (tokens, deny, allow, abandon), and error for none.", "kind"),
-		units:       vec("units_total", "Units by what happened to them (charged, used, refunded).", "kind"),
-		refused:     vec("refused_total", "What Envoys sent and was refused or cut, by what (message, bucket, usage).", "what"),
+		streams:     gauge("ratelimit_gateway_rlqs_streams", "Envoys whose streams are open."),
+		buckets:     gauge("ratelimit_gateway_rlqs_buckets", "Buckets of all streams; one for several Envoys."),
+		assignments: counters("ratelimit_gateway_rlqs_assignments_total", "Assignments by kind (tokens, deny, allow, abandon), and error for none.", "kind"),
+		units:       counters("ratelimit_gateway_rlqs_units_total", "Units by what happened to them (charged, used, refunded).", "kind"),
+		refused:     counters("ratelimit_gateway_rlqs_refused_total", "What Envoys sent and was refused or cut, by what (message, bucket, usage).", "what"),
 	}
 	registry.MustRegister(q.streams, q.buckets, q.assignments, q.units, q.refused)
 	return q
@@ -37,14 +31,8 @@ func (q *Quotas) Buckets(n int) { q.buckets.Set(float64(n)) }
 // Assigned counts an assignment.
 func (q *Quotas) Assigned(kind string) { q.assignments.WithLabelValues(kind).Inc() }
 
-// Failed counts a bucket that gets no assignments, because there is no decision.
-func (q *Quotas) Failed() { q.Assigned("error") }
-
 // Units counts units that were charged, used or refunded.
 func (q *Quotas) Units(kind string, n int64) { q.units.WithLabelValues(kind).Add(float64(n)) }
 
 // Refused counts a message or a bucket that was refused.
 func (q *Quotas) Refused(what string) { q.refused.WithLabelValues(what).Inc() }
-
-// Cut counts a report with more requests than an Envoy can serve.
-func (q *Quotas) Cut() { q.Refused("usage") }

@@ -12,18 +12,12 @@ type XDS struct {
 // NewXDS registers the metrics. A gateway without an xDS server has none of them.
 func NewXDS(registry prometheus.Registerer) *XDS {
 	x := &XDS{
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ratelimit_gateway_xds_connected",
-			Help: "1 if there is a stream from the xDS server.",
-		}),
+		connected: gauge("ratelimit_gateway_xds_connected", "1 if there is a stream from the xDS server."),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimit_gateway_xds_streams_total",
 			Help: "Streams opened to the xDS server.",
 		}),
-		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimit_gateway_xds_answers_total",
-			Help: "Answers of the xDS server, by result (ack, nack).",
-		}, []string{"result"}),
+		answers: counters("ratelimit_gateway_xds_answers_total", "Answers of the xDS server, by result (ack, nack).", "result"),
 	}
 	registry.MustRegister(x.connected, x.streams, x.answers)
 	for _, result := range []string{"ack", "nack"} {

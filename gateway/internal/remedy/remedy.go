@@ -26,7 +26,9 @@ const (
 // For returns err with advice for the operator of the gateway, and with long keys shortened. It rewords
 // errors of package client, and those of package loader.
 func For(err error) error {
-	if list, ok := err.(interface{ Unwrap() []error }); ok && !isOne(err) { // one for each server
+	switch list := err.(type) {
+	case *client.Error, *nodes.Error: // what these wrap is one error
+	case interface{ Unwrap() []error }: // one for each server
 		var all []error
 		for _, err := range list.Unwrap() {
 			all = append(all, For(err))
@@ -63,14 +65,6 @@ func For(err error) error {
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
 	}
 	return &copied
-}
-
-func isOne(err error) bool {
-	switch err.(type) {
-	case *client.Error, *nodes.Error:
-		return true
-	}
-	return false
 }
 
 // deployed returns an error of package loader with advice for the operator.

@@ -86,7 +86,7 @@ func (b *bucket) report(sh *share, allowed, denied uint64, now time.Time) bool {
 	elapsed = max(elapsed, time.Second)
 	most := uint64(mostPerSecond * min(elapsed, ttl).Seconds())
 	if most < allowed || most < denied {
-		b.server.Metrics.Cut()
+		b.server.Metrics.Refused("usage")
 		b.server.logs.Do(func() {
 			b.server.Log.Warn("a report has more requests than an Envoy can serve, and was cut", "source", "rlqs", "domain", b.domain, "allowed", allowed, "denied", denied, "most", most)
 		})

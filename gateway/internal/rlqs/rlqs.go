@@ -188,7 +188,7 @@ func (s *Server) tick() {
 
 // failed counts and logs a bucket that gets no assignment, at most once a second.
 func (s *Server) failed(what string, b *bucket, err error) {
-	s.Metrics.Failed()
+	s.Metrics.Assigned("error")
 	s.logs.Do(func() {
 		s.Log.Error(what, "source", "rlqs", "domain", remedy.Cut(b.domain), "limit", remedy.Cut(string(b.limit)), "error", remedy.For(err))
 	})

@@ -77,9 +77,6 @@ func (c *classes) named(sums map[uint32]*Class) []Class {
 	return list
 }
 
-// AllUnits returns the sum of the costs of all requests.
-func (c Class) AllUnits() int64 { return plus(c.Units.Allowed, c.Units.Denied) }
-
 // Name returns the class for display.
 func (c Class) Name() string {
 	if c.Class == "" {

@@ -127,9 +127,6 @@ func (r *run) result(t trial, sum tally) Result {
 	return result
 }
 
-// AllUnits returns the sum of the costs of all requests.
-func (r Result) AllUnits() int64 { return plus(r.Units.Allowed, r.Units.Denied) }
-
 // AboveText describes what happens to requests that cost more than the capacity.
 func (r Result) AboveText() string {
 	text := fmt.Sprintf("%s: %s of %s requests (%s) cost more than its capacity of %s, ", r.Limit,

@@ -21,6 +21,9 @@ type Units struct {
 	Denied  int64 `json:"units_denied"`
 }
 
+// AllUnits returns the sum of the costs of all requests.
+func (u Units) AllUnits() int64 { return plus(u.Allowed, u.Denied) }
+
 // widths are the possible lengths of an interval, in seconds. Each length is a multiple of the one
 // before it.
 var widths = []int64{1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400, 604_800}

@@ -176,14 +176,19 @@ func aclServers(url string) (at [][]string, cluster bool, _ error) {
 		return nil, false, errors.New("--redis names Sentinels; name the server itself, and then each of its replicas")
 	}
 	for _, addr := range s.Addrs {
-		words := []string{"-s", addr}
-		if host, port, err := net.SplitHostPort(addr); err == nil {
-			words = []string{"-h", host, "-p", port}
-		}
-		if s.Options.TLSConfig != nil {
-			words = append(words, "--tls")
-		}
-		at = append(at, words)
+		at = append(at, cliServer(addr, s.Options.TLSConfig != nil))
 	}
 	return at, s.Cluster, nil
+}
+
+// cliServer returns the arguments of redis-cli that name the server at addr.
+func cliServer(addr string, tls bool) []string {
+	words := []string{"-s", addr}
+	if host, port, err := net.SplitHostPort(addr); err == nil {
+		words = []string{"-h", host, "-p", port}
+	}
+	if tls {
+		words = append(words, "--tls")
+	}
+	return words
 }

@@ -190,7 +190,7 @@ func name(l text.Library) string {
 
 // refusals are the errors with which a deployment refuses to change a node.
 var refusals = []error{
-	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, nodes.ErrForeign, loader.ErrNameTaken, nodes.ErrReadOnly, nodes.ErrNotWritable, nodes.ErrNotWritable, loader.ErrUnreadable,
+	loader.ErrDowngrade, loader.ErrRemovesPolicies, loader.ErrDeniesKeys, nodes.ErrForeign, loader.ErrNameTaken, nodes.ErrReadOnly, nodes.ErrNotWritable, loader.ErrUnreadable,
 }
 
 func loaded(n loader.Node, _ text.Library) string {

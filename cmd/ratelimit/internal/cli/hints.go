@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -28,10 +27,10 @@ func badReply(err error) bool {
 	return ok && e.Code == "" && e.Remedy != "" && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrNotDeployed)
 }
 
-// hints lists advice for users of the command, by the error's class and the server's error code. An
-// error's Remedy is written for Go programs; the command prints the hint instead. An error without
-// a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words that
-// begin with $. For a server that cannot be reached, see dialing.Class.
+// hints lists the remedies for users of the command, by the error's class and the server's error
+// code. An error's Remedy is written for Go programs; the command prints the hint instead. An error
+// without a Remedy gets no hint. The first entry that matches is used. app.expand replaces the words
+// that begin with $. For a server that cannot be reached, see dialing.Class.
 var hints = []struct {
 	class error
 	codes string // the server's error codes, or "" for any
@@ -165,14 +164,8 @@ func (a *app) again(command string, args ...string) string {
 
 // grant returns the command line that grants the permissions that an error names.
 func (a *app) grant(node *nodes.Error) string {
-	words := []string{"redis-cli", "-s", node.Addr}
-	if host, port, err := net.SplitHostPort(node.Addr); err == nil {
-		words = []string{"redis-cli", "-h", host, "-p", port}
-	}
-	if a.named.Options.TLSConfig != nil {
-		words = append(words, "--tls")
-	}
-	return shell.Line(slices.Concat(words, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
+	at := cliServer(node.Addr, a.named.Options.TLSConfig != nil)
+	return shell.Line(slices.Concat([]string{"redis-cli"}, at, []string{"ACL", "SETUSER", node.User}, a.rights(node))...)
 }
 
 // rights returns the rights that an error of a Loader names, or those of a planner if they suffice
@@ -202,9 +195,9 @@ func (a *app) withArguments(err error, command string, req client.Request) error
 	if copied.Op = command; command == "load" {
 		copied.Op = "take"
 	}
-	// instead returns the error without the server's advice, and with remedy added.
-	instead := func(advice, remedy string) error {
-		text, _, _ := strings.Cut(copied.Error(), "; "+advice)
+	// instead returns the error without the remedy that the server gave, and with another added.
+	instead := func(given, remedy string) error {
+		text, _, _ := strings.Cut(copied.Error(), "; "+given)
 		return errors.New(text + "; " + remedy)
 	}
 	isLimit := func(key string) bool { // not every key with a slash, such as /api/items

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -28,10 +29,7 @@ servers remember ten deployments of each namespace and of the code, and the text
 			})
 			switch {
 			case err != nil || failed != nil:
-				if err == nil {
-					err = failed
-				}
-				return err
+				return cmp.Or(err, failed)
 			case a.json:
 				if list == nil {
 					list = []loader.Deployment{}

@@ -17,7 +17,7 @@ import (
 // rate matches an argument that begins like a limit. A key rarely does.
 var rate = regexp.MustCompile(`^([a-z_]+ +)?[0-9]+(/[0-9]*(ms|s|m|h|d|w|mo|y)\b| +lease=)`)
 
-// forPrograms is the library's advice for an override with the count 0.
+// forPrograms is the library's remedy for an override with the count 0.
 const forPrograms = "to deny keys, use ratelimit_block"
 
 const endExample = "ratelimit override user:42 --end"

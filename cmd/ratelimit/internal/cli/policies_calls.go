@@ -204,7 +204,7 @@ func (a *app) policyTable(fleet policycalls.Fleet) string {
 		}
 		rows = append(rows, row)
 		if c := p.Canary; c != nil {
-			rows = append(rows, policyRow(p.Name, kind("canary "+percent(c.Share), c.Shadow), c.Limits, c.Shadow, c.Calls))
+			rows = append(rows, policyRow(p.Name, kind("canary "+functions.Canary{Share: int(c.Share)}.Percent(), c.Shadow), c.Limits, c.Shadow, c.Calls))
 		}
 		rows = append(rows, shareRows(p)...)
 	}
@@ -268,10 +268,6 @@ func kind(own string, shadow bool) string {
 	return own
 }
 
-// percent formats a share in thousandths: 5%, 0.5%.
-func percent(share int64) string { return strconv.FormatFloat(float64(share)/10, 'f', -1, 64) + "%" }
-
-// policyRow returns a row of the table. A shadow denied nothing, so "would" stands before its denials.
 func policyRow(name, kind string, limits []string, shadow bool, calls policycalls.Calls) []string {
 	row := []string{"@" + name, kind, "-", "-", "-", "-", "-", dash(strings.Join(limits, " · "))}
 	if calls.Counted {

@@ -88,7 +88,7 @@ Exit codes: 0 all run the build · 1 error, or a server does not answer · 2 a s
 	return cmd
 }
 
-// loadHint returns advice on loading the build on the servers in a report.
+// loadHint returns the remedy that loads the build on the servers in a report.
 func (a *app) loadHint(report loader.Report) string {
 	if slices.ContainsFunc(report.Nodes, func(n loader.Node) bool { return n.State == loader.Different && n.Running.BuildID == "" }) {
 		return a.expand("replace the other library with: $deploy --replace-foreign", nil)
