@@ -284,7 +284,10 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 			}
 			return res, nil
 		}
-		reason := res.Err // why the wait fails here, if it does
+		reason := res.Err  // why the wait fails here, if it does
+		if reason != nil { // a Fallback has denied, but a server may be back soon
+			res.RetryAfter = min(res.RetryAfter, time.Second)
+		}
 		switch {
 		case reason == nil: // a server decided, and a server repeats the reply to an earlier call
 			doubt = nil

@@ -76,8 +76,8 @@ func newWaits(limiter Limiter, c *Client) *waits {
 // that arrives later may then get the same turn as a caller that is already in the queue. Other
 // errors are those of [Client.Take]. If UpTo or Force is set, the error is [ErrMisconfigured].
 //
-// A [Fallback] applies as it does to Take: with FailOpen, Wait returns nil; with FailClosed, it
-// retries every one to two seconds. If a Fallback denies a call whose reply was lost, Wait does not
+// A [Fallback] applies as it does to Take: with FailOpen, Wait returns nil; if another one denies, Wait
+// retries every one to two seconds, because a server may be back. If a Fallback denies a call whose reply was lost, Wait does not
 // retry, because the units may have been taken: it returns an ErrLimited that is also
 // [ErrOutcomeUnknown]. With an OnceKey, it retries in the first quarter of OnceTTL.
 //

@@ -77,3 +77,24 @@ func TestWaitForARaisedCapacity(t *testing.T) {
 		check(t, <-first)
 	})
 }
+
+// A LocalFallback whose share is used denies for hours what a server allows at once. Who waits is served
+// soon after the server is back, and so is who comes then.
+func TestWaitAfterALocalShare(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, _ *client.Client) {
+		c := v.client(t, client.WithFallback(client.LocalFallback(0.1)))
+		v.refuse = func(string, int) (error, error) { return answered("LOADING"), nil }
+		check(t, second(c.AllowN(t.Context(), "k", "60/d", 6)))
+		began, first := time.Now(), make(chan error, 1)
+		go func() { first <- c.Wait(t.Context(), client.For("k", "60/d")) }()
+		synctest.Wait() // this process has denied it
+		v.set(func() { v.refuse = nil })
+		soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		check(t, c.Wait(soon, client.For("k", "60/d")))
+		check(t, <-first)
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the server is back, and the wait took %v", took)
+		}
+	})
+}
