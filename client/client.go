@@ -134,7 +134,10 @@ func (c *Client) Peek(ctx context.Context, req Request) (Result, error) {
 // the units back only once, and retries as Take does if a reply is lost. If the library on the
 // server is too old to refund with an OnceKey, the error is [ErrNotDeployed].
 func (c *Client) Refund(ctx context.Context, req Request) (Result, error) {
-	defer c.memory.forget(req.Keys)
+	defer func() {
+		c.memory.forget(req.Keys)
+		c.waits.queues.changed(c.keys(req.Keys))
+	}()
 	return c.execute(ctx, "refund", &req)
 }
 

@@ -143,11 +143,12 @@ func (c *config) build(rdb redis.UniversalClient) *Client {
 	return made
 }
 
-// forget drops the remembered denials, blocks, turns and batches of keys, so that a change to the keys takes
-// effect immediately. However, callers that are already waiting for a request still get its units.
+// forget drops the remembered denials, blocks, turns and batches of keys, and lets those who wait for them
+// retry, so that a change to the keys takes effect immediately. However, callers that are already waiting for a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.forgetUnits(keys)
 	c.penalties.drop(keys)
+	c.waits.queues.changed(c.keys(keys))
 }
 
 // forgetUnits is forget, but the blocks of keys stay remembered.

@@ -12,25 +12,29 @@ import (
 // mostAsking is the maximum number of calls that one queue sends to the server concurrently.
 const mostAsking = 16
 
-// queues holds the queues of waiting callers of a Client, by name. A queue exists while a caller is
-// in it.
+// queues holds the queues of waiting callers of a Client, by name and by each of their keys. A queue
+// exists while a caller is in it.
 type queues struct {
 	mu     sync.Mutex
 	byName map[string]*queue
+	byKey  map[string][]*queue
 }
+
+func newQueues() *queues { return &queues{byName: map[string]*queue{}, byKey: map[string][]*queue{}} }
 
 // queue holds callers that wait for the same keys and limits, in order of arrival. The first caller
 // sends its call to the server. The callers behind it send theirs at the same time only if the last
 // reply left enough units for all of them. So no caller is overtaken, the server gets no needless
 // calls, and the queue empties as fast as the limit allows.
 type queue struct {
+	keys    []string // as sent
 	waiters []*waiter
 
 	// room is the number of units that the last reply left. If no server decided, it is MaxInt64,
 	// so that callers do not wait for the server one after another.
 	room int64
 
-	nudged bool  // whether a lease was released after the first waiter sent its last call
+	nudged bool  // whether a lease was released or a key changed after the first waiter sent its last call
 	most   int64 // the capacity of the limit, according to the last denial, or 0 if unknown
 }
 
@@ -52,13 +56,16 @@ const (
 	rejected                   // refused: its turn would come too late or never
 )
 
-func (s *queues) join(name string, n int64, deadline time.Time) *waiter {
+func (s *queues) join(name string, keys []string, n int64, deadline time.Time) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.byName[name]
 	if q == nil {
-		q = &queue{}
+		q = &queue{keys: keys}
 		s.byName[name] = q
+		for _, key := range keys {
+			s.byKey[key] = append(s.byKey[key], q)
+		}
 	}
 	w := &waiter{queue: q, n: n, deadline: deadline, wake: make(chan struct{}, 1)}
 	w.until = q.rests()
@@ -82,6 +89,14 @@ func (s *queues) leave(name string, w *waiter, room int64) {
 	}
 	if len(q.waiters) == 0 {
 		delete(s.byName, name)
+		for _, key := range q.keys {
+			at := s.byKey[key]
+			if at = slices.DeleteFunc(at, func(other *queue) bool { return other == q }); len(at) == 0 {
+				delete(s.byKey, key)
+			} else {
+				s.byKey[key] = at
+			}
+		}
 		return
 	}
 	q.advance()
@@ -94,6 +109,9 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := w.queue
+	if q.nudged { // the denial says nothing about what is there now
+		until, most = time.Time{}, 0
+	}
 	w.state, w.until, q.room, q.most = resting, until, 0, most
 	for _, behind := range q.waiters[slices.Index(q.waiters, w)+1:] {
 		if behind.state == inQueue {
@@ -101,7 +119,7 @@ func (s *queues) rest(w *waiter, until time.Time, most int64) {
 			behind.refuse()
 		}
 	}
-	q.advance() // a lease may have been released after w sent its call
+	q.advance() // it wakes w if q was nudged after w sent its call
 }
 
 // rested ends the pause of w, which then waits for its turn again.
@@ -127,6 +145,22 @@ func (s *queues) nudge(name string) {
 	}
 }
 
+// changed makes the first waiter in each queue of these keys retry its call now, because this process
+// has changed the keys. What earlier denials said about the limit and the wait is forgotten.
+func (s *queues) changed(keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		for _, q := range s.byKey[key] {
+			q.nudged, q.most = true, 0
+			for _, w := range q.first() {
+				w.until = time.Time{}
+			}
+			q.advance()
+		}
+	}
+}
+
 // refused reports whether w has been refused. It also returns the minimum time that w would have to
 // wait, or Never.
 func (s *queues) refused(w *waiter) (bool, time.Duration) {
@@ -139,7 +173,7 @@ func (s *queues) refused(w *waiter) (bool, time.Duration) {
 }
 
 // advance wakes the waiters whose turn it is to send a call. It ends the pause of the first waiter if
-// a lease was released, or if the last reply left enough units.
+// the queue was nudged, or if the last reply left enough units.
 func (q *queue) advance() {
 	units := int64(0)
 	for i, w := range q.first() {
@@ -218,14 +252,15 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 		report("", err)
 		return Result{}, err
 	}
-	w := in.queues.join(t.name, t.n, t.deadline)
+	t.name = in.name + t.name
+	w := in.queues.join(t.name, t.keys, t.n, t.deadline)
 	room := int64(-1)
 	defer func() { in.queues.leave(t.name, w, room) }()
 	var doubt error        // why the outcome of an earlier call is unknown; nil if it is known
 	var doubtful time.Time // when the first such call began
-	for denials := 0; ; denials++ {
+	for denials := 0; ; {
 		if err := in.lifetime.wait(ctx, w.wake, nil); err != nil {
-			err = t.ended(&in.queues, w, err, doubt)
+			err = t.ended(in.queues, w, err, doubt)
 			report("", err)
 			return Result{}, err
 		}
@@ -249,7 +284,10 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 			}
 			return res, nil
 		}
-		reason := res.Err // why the wait fails here, if it does
+		reason := res.Err  // why the wait fails here, if it does
+		if reason != nil { // a Fallback has denied, but a server may be back soon
+			res.RetryAfter = min(res.RetryAfter, time.Second)
+		}
 		switch {
 		case reason == nil: // a server decided, and a server repeats the reply to an earlier call
 			doubt = nil
@@ -277,9 +315,12 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 		}
 		in.queues.rest(w, now.Add(pause), most)
 		if err := in.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
-			return Result{}, t.ended(&in.queues, w, err, doubt)
+			return Result{}, t.ended(in.queues, w, err, doubt)
 		}
 		in.queues.rested(w)
+		if time.Since(now) >= pause { // otherwise it was woken, and a denial is no reason to wait for longer
+			denials++
+		}
 	}
 }
 

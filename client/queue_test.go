@@ -12,11 +12,11 @@ import (
 // TestWaitingInAQueue checks which waiters may call the server next, in situations that a test with
 // a server cannot create.
 func TestWaitingInAQueue(t *testing.T) {
-	s := queues{byName: map[string]*queue{}}
+	s := newQueues()
 	places := map[string]*waiter{}
 	join := func(names ...string) {
 		for _, name := range names {
-			places[name] = s.join("k", 1, time.Time{})
+			places[name] = s.join("k", []string{"k"}, 1, time.Time{})
 		}
 	}
 	// woken checks which waiters have been woken since the last check.

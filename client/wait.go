@@ -22,8 +22,9 @@ type waits struct {
 	}
 	sendable  func(context.Context, *call) error // returns the error for a call that cannot be sent
 	observers *observers
-	queues    queues // the waiting callers
-	turns     turns  // their turns under a leaky_bucket
+	name      string  // begins the names of its queues; "" for Client.Wait
+	queues    *queues // the waiting callers
+	turns     *turns  // their turns under a leaky_bucket
 }
 
 // WaitFunc returns a function that waits until limiter allows a request, as [Client.Wait] does. Callers of
@@ -44,7 +45,7 @@ func WaitFunc(limiter Limiter) (wait func(ctx context.Context, req Request) erro
 
 // newWaits returns the waits for limiter. c is the Client beneath it, or nil.
 func newWaits(limiter Limiter, c *Client) *waits {
-	w := &waits{limiter: limiter, queues: queues{byName: map[string]*queue{}}, turns: turns{newTable[string, keptTurn](mostKeys)}}
+	w := &waits{limiter: limiter}
 	w.refunder, _ = layer.Beneath[interface {
 		Refund(context.Context, Request) (Result, error)
 	}](limiter)
@@ -53,6 +54,11 @@ func newWaits(limiter Limiter, c *Client) *waits {
 	} else {
 		w.common, w.observers = &common{timeout: defaultTimeout, lifetime: newLifetime()}, &observers{}
 		w.sendable = w.ready
+	}
+	if c != nil && c.waits != nil { // shared, so that a change to a key reaches all who wait for it
+		w.name, w.queues, w.turns = fmt.Sprintf("%p ", w), c.waits.queues, c.waits.turns
+	} else {
+		w.queues, w.turns = newQueues(), &turns{newTable[string, keptTurn](mostKeys)}
 	}
 	return w
 }
@@ -70,8 +76,8 @@ func newWaits(limiter Limiter, c *Client) *waits {
 // that arrives later may then get the same turn as a caller that is already in the queue. Other
 // errors are those of [Client.Take]. If UpTo or Force is set, the error is [ErrMisconfigured].
 //
-// A [Fallback] applies as it does to Take: with FailOpen, Wait returns nil; with FailClosed, it
-// retries every one to two seconds. If a Fallback denies a call whose reply was lost, Wait does not
+// A [Fallback] applies as it does to Take: with FailOpen, Wait returns nil; if another one denies, Wait
+// retries every one to two seconds, because a server may be back. If a Fallback denies a call whose reply was lost, Wait does not
 // retry, because the units may have been taken: it returns an ErrLimited that is also
 // [ErrOutcomeUnknown]. With an OnceKey, it retries in the first quarter of OnceTTL.
 //
@@ -79,7 +85,9 @@ func newWaits(limiter Limiter, c *Client) *waits {
 // their costs. The first of them calls the server. The others call it at the same time only if the
 // last reply left enough units for all of them. Callers of different Clients are served in no
 // particular order. A caller that was denied retries after RetryAfter. After each further denial, it
-// also waits for a random time, whose maximum grows with the number of denials, up to a second.
+// also waits for a random time, whose maximum grows with the number of denials, up to a second. Callers
+// also retry when this Client changes one of their keys by Reset, Refund, Block, Unblock, Override or
+// EndOverride. Changes by other processes take effect here after RetryAfter.
 //
 // If req has an OnceKey, Wait does not give back a turn in the queue of a leaky_bucket: a caller that
 // repeats the request gets the same turn. This Client knows when the turn comes. Another Client, for
