@@ -25,8 +25,8 @@ var (
 	// ErrNoPermission means that the server denies this user the login, the function, a command
 	// within the function, or the key. If it denies a command within the function, earlier commands
 	// of the function remain in effect; the error from a call that writes is then also
-	// ErrOutcomeUnknown. A repeated call can then count again, even with an OnceKey, because its reply
-	// may not have been stored.
+	// ErrOutcomeUnknown. If the call is then repeated, it can count again, even with an OnceKey: the
+	// reply to the first call may not have been stored.
 	ErrNoPermission = errors.New("no permission")
 
 	// ErrUnavailable means that no server could decide: there was no connection or no reply, or the

@@ -143,8 +143,9 @@ func (c *config) build(rdb redis.UniversalClient) *Client {
 	return made
 }
 
-// forget drops the remembered denials, blocks, turns and batches of keys, and lets those who wait for them
-// retry, so that a change to the keys takes effect immediately. However, callers that are already waiting for a request still get its units.
+// forget drops the remembered denials, blocks, turns and batches of keys, and lets callers of Wait retry.
+// So a change to the keys takes effect immediately. However, callers that are already waiting for the
+// reply to a request still get its units.
 func (c *Client) forget(keys []string) {
 	c.forgetUnits(keys)
 	c.penalties.drop(keys)

@@ -9,7 +9,7 @@ const mostTicks = 1 << 53
 const fineness = 1e9
 
 // countable reports whether the library can count the debts of a limit of gcra or leaky_bucket. It
-// is the arithmetic of functions/src/algorithms/gcra.lua, in the same type of number.
+// calculates as functions/src/algorithms/gcra.lua does, in float64.
 func countable(rates []Rate) bool {
 	if len(rates) == 1 && rates[0].ms() >= float64(rates[0].N) && divides(rates[0], 1) {
 		return true
