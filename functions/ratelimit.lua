@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = 'bc696bd2a51a'
+local BUILD_ID = '8b1d749e2c1a'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -216,7 +216,8 @@ end
 
 function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) end
 
-local MOST = { bytes = 2500000, buckets = 10000 }
+local MOST = { bytes = 2500000, buckets = 6000 }
+local MOST_OF_SEVERAL = 1250000
 local read = {}
 
 function states.begin()
@@ -239,8 +240,9 @@ function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
   large = large or sum > SMALL
-  if sum <= MOST[what] then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
+  local most = what == 'bytes' and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
+  if sum <= most then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', most, what)
 end
 
 local HEAD = 128
@@ -1268,7 +1270,7 @@ local OPTIONS = {
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64
 requests.LONGEST_KEY = LONGEST_KEY
-local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+local FEW = 3000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 requests.FEW = FEW
 
 local request
@@ -2512,7 +2514,8 @@ local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000
 local MOST = 5000
 local AT_ONCE = 2000
-local MOST_RECORDED = '-1000'
+local MOST_CUT = 1000
+local MOST_RECORDED = '-500'
 local LONGEST_ID = 256
 local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' }
 
@@ -2659,7 +2662,7 @@ end
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
   local granted = string.format('-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', MOST_CUT, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end
@@ -2866,7 +2869,7 @@ end
 
 --@ src/80_contents.lua
 do
-local MOST_KEYS = 250
+local MOST_KEYS = 100
 
 local WANT = {
   block = ', the ms for which they are denied, and EXTEND, GROW max_ms forget_ms, or nothing',
@@ -3612,7 +3615,7 @@ algorithms.sliding_window = {
   prefix = PREFIX,
   shape = STATE,
   options = { buckets = numbers.positive_option },
-  most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
+  most = { field = 'buckets', sum = 3000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
   probe = probe, commit = commit, waits = waits,
   spent = spent,

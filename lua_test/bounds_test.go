@@ -43,11 +43,11 @@ func TestBoundsOfACall(t *testing.T) {
 		{"costs", "take", 50, slices.Concat(slices.Repeat([]string{"1/d"}, 50), []string{"COST"}, slices.Repeat([]string{"1"}, 50)), []string{"1"}, "RATELIMIT BADARGS the number of costs is 51 and the number of limits 50; give one cost for all, or one for each"},
 		{"rates", "take", 16, append(rates, "1/d"+strings.Repeat(", 1/d", 9)), []string{"1/d"}, "RATELIMIT BADARGS 251 rates; one call takes at most 250"},
 		{"rates and logs", "take", 50, slices.Repeat([]string{"sliding_log 1200/d, 400/d"}, 50), []string{"1/d"}, "RATELIMIT BADARGS 51 limits; one call takes at most 50"},
-		{"reset", "reset", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; reset takes at most 250"},
-		{"block", "block", 250, []string{"1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; block takes at most 250"},
-		{"unblock", "unblock", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; unblock takes at most 250"},
-		{"override", "override", 250, []string{"3/s", "1000"}, nil, "RATELIMIT BADKEYS the number of keys is 251; override takes at most 250"},
-		{"override_end", "override_end", 250, nil, nil, "RATELIMIT BADKEYS the number of keys is 251; override_end takes at most 250"},
+		{"reset", "reset", 100, nil, nil, "RATELIMIT BADKEYS the number of keys is 101; reset takes at most 100"},
+		{"block", "block", 100, []string{"1000"}, nil, "RATELIMIT BADKEYS the number of keys is 101; block takes at most 100"},
+		{"unblock", "unblock", 100, nil, nil, "RATELIMIT BADKEYS the number of keys is 101; unblock takes at most 100"},
+		{"override", "override", 100, []string{"3/s", "1000"}, nil, "RATELIMIT BADKEYS the number of keys is 101; override takes at most 100"},
+		{"override_end", "override_end", 100, nil, nil, "RATELIMIT BADKEYS the number of keys is 101; override_end takes at most 100"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := offline{start(t)}
@@ -70,9 +70,9 @@ func TestBoundsOfACall(t *testing.T) {
 	}
 }
 
-// TestMostThatOneCallReads checks the bounds on reading. A call may read 2,500,000 bytes in total.
-// Once it has read more than 10,000 buckets, it reads no further state. A limit of another algorithm
-// counts the buckets, too. A value of exactly 2,500,000 bytes is read, but then rejected because no
+// TestMostThatOneCallReads checks the bounds on reading. A call may read 1,250,000 bytes, or
+// 2,500,000 of one key. Once it has read more than 6,000 buckets, it reads no further state. A limit of
+// another algorithm counts the buckets, too. A value of exactly 2,500,000 bytes is read, but then rejected because no
 // limiter wrote it.
 func TestMostThatOneCallReads(t *testing.T) {
 	for _, c := range []struct {
@@ -82,10 +82,11 @@ func TestMostThatOneCallReads(t *testing.T) {
 	}{
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500000-13)}, "BADSTATE"},
 		{"token_bucket 1/d, 2/d", []string{"token_bucket:" + strings.Repeat("x", 2500001-13)}, "BADKEYS"},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), ""},
-		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 9), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
-		{"1/d", slices.Repeat([]string{buckets(1000)}, 10), ""},
-		{"1/d", append(slices.Repeat([]string{buckets(1000)}, 10), "sliding_window:1:1:1"), "BADKEYS"},
+		{"token_bucket 1/d, 2/d", []string{"token_bucket:x", "token_bucket:" + strings.Repeat("x", 1250000-13)}, "BADSTATE"},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 6), "sliding_window:1:1:1"), ""},
+		{"sliding_window 1/d", append(slices.Repeat([]string{buckets(1000)}, 5), buckets(1001), "sliding_window:1:1:1"), "BADKEYS"},
+		{"1/d", slices.Repeat([]string{buckets(1000)}, 6), ""},
+		{"1/d", append(slices.Repeat([]string{buckets(1000)}, 6), "sliding_window:1:1:1"), "BADKEYS"},
 	} {
 		server := offline{start(t)}
 		keys := names(len(c.values))
@@ -257,8 +258,8 @@ func TestManyLeasesAreCut(t *testing.T) {
 
 // TestManyLeasesAfterTheClockWasSetBack fills a key with the maximum number of leases. All but one
 // expire too far in the future, as after the clock was set back. If all leases have the same
-// length, a single call shortens them all. Otherwise, each call shortens 2000. The first call with
-// another length also records the grant times of 1000 leases.
+// length, a single call shortens them all. Otherwise, each call shortens 1000. The first call with
+// another length also records the grant times of 500 leases.
 func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	const most, hour = 4999, int64(3600000)
 	server := offline{start(t)}
@@ -304,11 +305,11 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	if n := between(now+60000, now+60000); n != most {
 		t.Errorf("after a lease of a second length: %d leases lapse in a minute, want %d", n, most)
 	}
-	if n := between(-now, -now); n != 1001 {
-		t.Errorf("%d leases are recorded as given now, want 1000 and x", n)
+	if n := between(-now, -now); n != 501 {
+		t.Errorf("%d leases are recorded as given now, want 500 and x", n)
 	}
 	fill(true)
-	for _, want := range []int64{2000, 4000, most, most} {
+	for _, want := range []int64{1000, 2000, 3000, 4000, most, most} {
 		renew("30s")
 		if n := between(now+60000, now+60000); n != want {
 			t.Errorf("%d leases lapse in a minute, want %d", n, want)
@@ -331,49 +332,49 @@ func TestManyLeasesAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestBucketsOfAnotherAlgorithm checks that a call reads at most 10,000 buckets of sliding_window for a
+// TestBucketsOfAnotherAlgorithm checks that a call reads at most 6,000 buckets of sliding_window for a
 // limit with another algorithm.
 func TestBucketsOfAnotherAlgorithm(t *testing.T) {
 	server := offline{start(t)}
-	peek := []string{"FCALL_RO", "ratelimit_peek", "10"}
-	for _, key := range names(10) {
+	peek := []string{"FCALL_RO", "ratelimit_peek", "6"}
+	for _, key := range names(6) {
 		value := fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()) + strings.Repeat(",1", 999)
 		must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
 		peek = append(peek, key)
 	}
-	peek = append(peek, slices.Repeat([]string{"100000/d"}, 10)...)
+	peek = append(peek, slices.Repeat([]string{"100000/d"}, 6)...)
 	if got, want := textOf(server.Do(peek...)), "[1 100000 98999 0 864864 1]"; got != want {
-		t.Errorf("10,000 buckets: got %s, want %s", got, want)
+		t.Errorf("6,000 buckets: got %s, want %s", got, want)
 	}
 	must[any](t)(server.Do("APPEND", names(1)[0], ",1"))
-	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 10000 buckets"; !strings.Contains(got, want) {
-		t.Errorf("10,001 buckets: got %s, want %s", got, want)
+	if got, want := textOf(server.Do(peek...)), "BADKEYS the keys hold more than 6000 buckets"; !strings.Contains(got, want) {
+		t.Errorf("6,001 buckets: got %s, want %s", got, want)
 	}
 }
 
-// TestBucketsThatAreReadTwice checks that a call that reads its keys twice may read 10,000 buckets each
+// TestBucketsThatAreReadTwice checks that a call that reads its keys twice may read 6,000 buckets each
 // time. A denied call reads the states again that it replaced by ones with room for its cost, and reports
 // the room for a call of cost 1. A call with UPTO and a shadow policy decides twice.
 func TestBucketsThatAreReadTwice(t *testing.T) {
 	server := offline{withShadow(t, "2/s")}
 	fill := func(value string) {
 		empty(t, server)
-		for _, key := range names(9) {
+		for _, key := range names(5) {
 			must[any](t)(server.Do("SET", key, value, "PX", "1000000"))
 		}
 	}
-	limits := slices.Repeat([]string{"sliding_window 10/s"}, 9)
-	keys := slices.Concat([]string{"10"}, names(10))
+	limits := slices.Repeat([]string{"sliding_window 10/s"}, 5)
+	keys := slices.Concat([]string{"6"}, names(6))
 
 	fill(fmt.Sprintf("sliding_window:1000:%d:1", server.Time().Unix()+100) + strings.Repeat(",1", 999))
 	got := textOf(server.Do(slices.Concat([]string{"FCALL", "ratelimit_take"}, keys, limits, []string{"1/d", "COST", "2", "EACH"})...))
-	if want := "[0 1 1 -1 2000 10 [" + strings.Repeat("[1 10 1 0 2000] ", 9) + "[0 1 1 -1 0]]]"; got != want {
+	if want := "[0 1 1 -1 2000 6 [" + strings.Repeat("[1 10 1 0 2000] ", 5) + "[0 1 1 -1 0]]]"; got != want {
 		t.Errorf("a denied call: got %s, want %s", got, want)
 	}
 
 	fill(buckets(1000))
 	got = textOf(server.Do(slices.Concat([]string{"FCALL", "ratelimit_take"}, keys, limits, []string{"@tried", "UPTO"})...))
-	if want := "[1 10 9 0 2000 1 1 0 10]"; got != want {
+	if want := "[1 10 9 0 2000 1 1 0 6]"; got != want {
 		t.Errorf("UPTO: got %s, want %s", got, want)
 	}
 }

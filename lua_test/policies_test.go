@@ -130,7 +130,7 @@ func TestBucketsOfPolicies(t *testing.T) {
 	server := embedded.Run(t, embedded.WithLibrary(mutated(t, build.Text())))
 	call := append([]string{"FCALL_RO", "ratelimit_peek", "10"}, names(10)...)
 	call = append(call, slices.Repeat([]string{"@many"}, 5)...)
-	const want = "RATELIMIT BADARGS 5004 buckets; one call takes at most 5000"
+	const want = "RATELIMIT BADARGS 3002 buckets; one call takes at most 3000"
 	if got := textOf((offline{server}).Do(call...)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -85,8 +85,9 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 
 -- A call may read more than its own limits would write, because a larger limit may have written the keys.
 -- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
--- has at most 5,016 buckets and 200,000 calls in logs (2.4 MB).
-local MOST = { bytes = 2500000, buckets = 10000 }
+-- has at most 3,016 buckets and 200,000 calls in logs (2.4 MB).
+local MOST = { bytes = 2500000, buckets = 6000 }
+local MOST_OF_SEVERAL = 1250000 -- bytes, if more than one key has any
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
@@ -116,8 +117,9 @@ function states.too_much(what, more)
   local sum = read[what] + more
   read[what] = sum
   large = large or sum > SMALL
-  if sum <= MOST[what] then return nil end
-  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', MOST[what], what)
+  local most = what == 'bytes' and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
+  if sum <= most then return nil end
+  return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', most, what)
 end
 
 ------------------------------------------------------------------- what a key holds

@@ -34,7 +34,7 @@ local OPTIONS = {
 local MOST_LIMITS, MOST_RATES_IN_CALL = 50, 250
 local LONGEST_KEY, LONGEST_CLASS = 65536, 64 -- bytes
 requests.LONGEST_KEY = LONGEST_KEY
-local FEW = 5000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
+local FEW = 3000 -- the lowest bound of an algorithm: if the limits' fields asks add up to at most this, none is exceeded
 requests.FEW = FEW
 
 local request -- the request of the current call

@@ -30,8 +30,9 @@ local LAST = '(9007199254740992' -- above all scores but that of an override
 local NO_LEASES = 'does not hold leases'
 local EARLIEST = 1000000000000 -- lowest score of a lease: a time in 2001, in ms since the epoch
 local MOST = 5000 -- leases
-local AT_ONCE = 2000 -- the maximum number of scores and members in one command, and of leases that cut_each shortens
-local MOST_RECORDED = '-1000' -- record_given records at most the last 1000 members
+local AT_ONCE = 2000 -- the maximum number of scores and members in one command
+local MOST_CUT = 1000 -- leases that cut_each shortens in one call
+local MOST_RECORDED = '-500' -- record_given records at most the last 500 members
 local LONGEST_ID = 256 -- bytes
 local WORDS = { FLOOR = 'FLOOR', floor = 'FLOOR', CLASS = 'CLASS', class = 'CLASS' } -- what may follow the lease ID of acquire
 
@@ -220,11 +221,11 @@ local function record_given(key)
 end
 
 -- cut_each shortens the overlong leases of a set that records when each was granted. It shortens at
--- most AT_ONCE of them, because shortening more would take too long.
+-- most MOST_CUT of them, because shortening more would take too long.
 local function cut_each(key)
   local now, members, words = set.now, {}, {}
   local granted = string.format('-%d', now)
-  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', AT_ONCE, 'WITHSCORES')
+  local overlong = redis.call('ZRANGE', key, '-inf', '(' .. granted, 'BYSCORE', 'LIMIT', '0', MOST_CUT, 'WITHSCORES')
   for i = 1, #overlong, 2 do
     members[#members + 1] = MEMBER .. string.sub(overlong[i], #GIVEN + 1)
   end

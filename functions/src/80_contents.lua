@@ -1,7 +1,7 @@
 -- This file reads and changes what keys hold, for the verbs that do not decide: reset, block, unblock,
 -- override, override_end.
 
-local MOST_KEYS = 250
+local MOST_KEYS = 100
 
 local WANT = {
   block = ', the ms for which they are denied, and EXTEND, GROW max_ms forget_ms, or nothing',

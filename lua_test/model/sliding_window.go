@@ -12,7 +12,7 @@ func init() {
 		}},
 		Open:  openBuckets,
 		Bound: Rate.buckets,
-		Most:  5000,
+		Most:  3000,
 		Refuses: func(l Limit) bool {
 			return slices.ContainsFunc(l.Rates, func(r Rate) bool { return r.buckets() > 1000 || r.MS()%r.buckets() != 0 })
 		},

@@ -31,7 +31,7 @@ func leases(from, length time.Duration, several bool) func(time.Time) [][]string
 
 func ofLeases() []Call {
 	const minute = time.Minute
-	one, all := Keys(1), Keys(250)
+	one, all := Keys(1), Keys(100)
 	call := func(verb, lease string) func() []string {
 		return always(verb, one, "concurrency 5000 lease="+lease, "x")
 	}
@@ -48,7 +48,7 @@ func ofLeases() []Call {
 			return append(leases(time.Hour, minute, false)(now), FCall("override", one, "concurrency 5000 lease=30s", "60000"))
 		}},
 		{Name: "release: one of 5000 leases", Prepare: leases(time.Hour, day, true), Words: call("release", "30s")},
-		{Name: "reset: 250 keys of 5000 leases", Words: always("reset", all), Large: true, Prepare: func(now time.Time) [][]string {
+		{Name: "reset: 100 keys of 5000 leases", Words: always("reset", all), Large: true, Prepare: func(now time.Time) [][]string {
 			commands := leases(time.Hour, day, false)(now)
 			for _, key := range all[1:] {
 				commands = append(commands, []string{"COPY", all[0], key})

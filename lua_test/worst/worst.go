@@ -34,7 +34,7 @@ const day = 24 * time.Hour
 
 // Bound is the maximum work that a call may cause. The calls at the bounds of SEMANTICS.md need
 // almost as much, and take up to 10 ms.
-var Bound = counted.Work{Commands: 2100, Bytes: 6000000, Steps: 30000}
+var Bound = counted.Work{Commands: 1500, Bytes: 5000000, Steps: 20000}
 
 // Calls returns all the expensive calls.
 func Calls() []Call {
@@ -126,27 +126,26 @@ func ofLimits() []Call {
 func ofBuckets() []Call {
 	const window = "1000000/1000s buckets=1000"
 	one, fifty := Keys(1), Keys(50)
-	five := func(count string) Text { return Several("sliding_window", slices.Repeat([]Text{Buckets(count)}, 5)...) }
-	four := Several("sliding_window", slices.Repeat([]Text{Buckets("8000000000000")}, 4)...)
+	three := func(count string) Text { return Several("sliding_window", slices.Repeat([]Text{Buckets(count)}, 3)...) }
 	single := func(count string) Text { return One("sliding_window", Buckets(count)) }
-	few, window5 := same(rates("sliding_window", 5, "1000/1000s"), 50), rates("sliding_window", 5, window)
+	few, wide := same(rates("sliding_window", 3, "1000/1000s"), 50), rates("sliding_window", 3, window)
 	return []Call{
-		{Name: "take: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("take", one, rates("sliding_window", 5, window))},
-		{Name: "refund: 5 rates of 1000 buckets", Prepare: holding(five("123"), one...), Words: always("refund", one, rates("sliding_window", 5, window))},
+		{Name: "take: 3 rates of 1000 buckets", Prepare: holding(three("123"), one...), Words: always("take", one, wide)},
+		{Name: "refund: 3 rates of 1000 buckets", Prepare: holding(three("123"), one...), Words: always("refund", one, wide)},
 		{Name: "take: 50 keys with 1000 buckets of another limit", Prepare: holding(single("123"), fifty...),
 			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
 		{Name: "take: 50 keys with 1000 large buckets of another limit", Prepare: holding(single("8000000000000"), fifty...),
 			Words: always("take", fifty, same("fixed_window 1000000/1000s", 50)...), Beyond: true},
-		{Name: "take: 50 keys of 1000 buckets, with a limit of 100 buckets", Prepare: holding(single("1"), fifty...),
-			Words: always("take", fifty, same("sliding_window 1000000/1000s buckets=100", 50)...), Beyond: true},
-		{Name: "take: 50 keys of 5 x 1000 buckets, with a limit of 5 rates", Prepare: holding(five("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
-		{Name: "take: 2 keys, each with an override of 5 x 1000 buckets", Prepare: overridden(nothing, window5, fifty[:2]...),
+		{Name: "take: 50 keys of 1000 buckets, with a limit of 60 buckets", Prepare: holding(single("1"), fifty...),
+			Words: always("take", fifty, same("sliding_window 1000000/960s buckets=60", 50)...), Beyond: true},
+		{Name: "take: 50 keys of 3 x 1000 buckets, with a limit of 3 rates", Prepare: holding(three("1"), fifty...), Words: always("take", fifty, few...), Beyond: true},
+		{Name: "take: 2 keys, each with an override of 3 x 1000 buckets", Prepare: overridden(nothing, wide, fifty[:2]...),
 			Words: always("take", fifty[:2], same("3/m", 2)...)},
-		{Name: "take: 2 keys of 4 x 1000 large buckets, with a limit of 4 x 500 buckets", Prepare: holding(four, fifty[:2]...),
-			Words: always("take", fifty[:2], same(rates("sliding_window", 4, "9000000000000000/1000s buckets=500"), 2)...)},
-		{Name: "take: 50 keys of 5 x 1000 buckets, each with an override of as many", Prepare: overridden(holding(five("1"), fifty...), window5, fifty...),
+		{Name: "take: 2 keys of 3 x 1000 large buckets, with a limit of 3 x 500 buckets", Prepare: holding(three("8000000000000"), fifty[:2]...),
+			Words: always("take", fifty[:2], same(rates("sliding_window", 3, "9000000000000000/1000s buckets=500"), 2)...)},
+		{Name: "take: 50 keys of 3 x 1000 buckets, each with an override of as many", Prepare: overridden(holding(three("1"), fifty...), wide, fifty...),
 			Words: always("take", fifty, same("3/m", 50)...), Beyond: true},
-		{Name: "peek: the same buckets under a block that has ended", Prepare: holding(Blocked(-time.Second, five("1")), fifty...),
+		{Name: "peek: the same buckets under a block that has ended", Prepare: holding(Blocked(-time.Second, three("1")), fifty...),
 			Words: always("peek", fifty, few...), Beyond: true},
 	}
 }
@@ -167,7 +166,7 @@ func ofLogs() []Call {
 			Words: always("take", one, limit, "COST", "0")},
 		{Name: "take: the same log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("take", one, "3/m")},
 		{Name: "refund: the same log under an override", Prepare: overridden(holding(full, one...), limit, one...), Words: always("refund", one, "3/m")},
-		{Name: "take FORCE: 50 logs of 2000 calls with full debt, under overrides", Prepare: overridden(holding(log(4000, time.Hour), fifty...), "sliding_log 2000/h", fifty...),
+		{Name: "take FORCE: 50 logs of 1000 calls with full debt, under overrides", Prepare: overridden(holding(log(2000, time.Hour), fifty...), "sliding_log 1000/h", fifty...),
 			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...)},
 		{Name: "take FORCE: 50 logs of 200000 calls with full debt, under overrides", Prepare: overridden(holding(full, fifty...), "sliding_log 2000/h", fifty...),
 			Words: always("take", fifty, append(same("3/m", 50), "FORCE")...), Beyond: true},
@@ -189,19 +188,19 @@ func ofLogs() []Call {
 }
 
 func ofKeys() []Call {
-	one, all := Keys(1), Keys(250)
-	logs := holding(One("sliding_log", Log(800, time.Hour)), all...)
+	one, all := Keys(1), Keys(100)
+	logs := holding(One("sliding_log", Log(1000, time.Hour)), all...)
 	long := holding(One("sliding_log", Log(200000, 2*day)), one...)
 	return []Call{
-		{Name: "reset: 250 keys", Prepare: logs, Words: always("reset", all)},
-		{Name: "block: 250 keys, 2.4 MB", Prepare: logs, Words: always("block", all, "60000")},
+		{Name: "reset: 100 keys", Prepare: logs, Words: always("reset", all)},
+		{Name: "block: 100 keys, 1.2 MB", Prepare: logs, Words: always("block", all, "60000")},
 		{Name: "block: one key, 2.4 MB", Prepare: long, Words: always("block", one, "60000")},
 		{Name: "unblock: one key, 2.4 MB", Words: always("unblock", one),
 			Prepare: func(now time.Time) [][]string { return append(long(now), FCall("block", one, "60000")) }},
-		{Name: "unblock: 250 keys, 2.4 MB", Words: always("unblock", all),
+		{Name: "unblock: 100 keys, 1.2 MB", Words: always("unblock", all),
 			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("block", all, "60000")) }},
-		{Name: "override: 250 keys, 2.4 MB", Prepare: logs, Words: always("override", all, "1000/h", "60000")},
-		{Name: "override_end: 250 keys, 2.4 MB", Words: always("override_end", all),
+		{Name: "override: 100 keys, 1.2 MB", Prepare: logs, Words: always("override", all, "1000/h", "60000")},
+		{Name: "override_end: 100 keys, 1.2 MB", Words: always("override_end", all),
 			Prepare: func(now time.Time) [][]string { return append(logs(now), FCall("override", all, "1000/h", "60000")) }},
 		{Name: "usage: an hour", Prepare: usage(0), Words: always("usage", one)},
 		{Name: "take: TRACK in a record of the previous hour", Prepare: usage(61), Words: always("take", []string{"{v}:wrsttake", one[0]}, "3/m", "TRACK")},

@@ -203,7 +203,7 @@ algorithms.sliding_window = {
   prefix = PREFIX,
   shape = STATE,
   options = { buckets = numbers.positive_option },
-  most = { field = 'buckets', sum = 5000, what = 'buckets', advice = '' },
+  most = { field = 'buckets', sum = 3000, what = 'buckets', advice = '' },
   complete_rate = complete_rate,
   probe = probe, commit = commit, waits = waits,
   spent = spent,
