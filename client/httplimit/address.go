@@ -15,18 +15,31 @@ import (
 // An AddressOption configures how [Address] finds the client's address.
 type AddressOption func(*addresses) error
 
+const xForwardedFor, forwarded = "X-Forwarded-For", "Forwarded"
+
 type addresses struct {
 	trusted     []netip.Prefix
 	trustedUnix bool
-	forwarded   bool
+	field       string // the header field of the trusted proxies, in canonical form
 	ipv6Bits    int
 }
 
 // WithTrustedProxies lists the proxies in front of the server, as networks or addresses: "10.0.0.0/8",
-// "2001:db8::1", and "unix:" for proxies that connect over a Unix socket. X-Forwarded-For from any
-// other sender is ignored. If WithTrustedProxies is given several times, all of the networks count.
-func WithTrustedProxies(networks ...string) AddressOption {
+// "2001:db8::1", and "unix:" for proxies that connect over a Unix socket. field is the header field in
+// which they write addresses: "X-Forwarded-For" or "Forwarded" (RFC 7239). The other field is never
+// read: a proxy forwards it unchanged, and the client may have forged it. The field from any other
+// sender is ignored. If WithTrustedProxies is given several times, with the same field, all of the
+// networks count.
+func WithTrustedProxies(field string, networks ...string) AddressOption {
 	return func(a *addresses) error {
+		name := http.CanonicalHeaderKey(field)
+		switch {
+		case name != xForwardedFor && name != forwarded:
+			return fmt.Errorf("WithTrustedProxies: %q is not a field that is read; give X-Forwarded-For or Forwarded, then the networks", field)
+		case a.field != "" && a.field != name:
+			return fmt.Errorf("WithTrustedProxies: both %s and %s are given; a proxy writes one of them, and a client can forge the other", a.field, name)
+		}
+		a.field = name
 		for _, text := range networks {
 			if text == "unix:" {
 				a.trustedUnix = true
@@ -48,16 +61,6 @@ func WithTrustedProxies(networks ...string) AddressOption {
 	}
 }
 
-// WithForwarded makes [Address] read the field Forwarded (RFC 7239) instead of X-Forwarded-For. It
-// is for proxies that write Forwarded. Only one of the two is ever read, because a proxy forwards
-// the other field unchanged, and the client may have forged it. Without [WithTrustedProxies], neither is.
-func WithForwarded() AddressOption {
-	return func(a *addresses) error {
-		a.forwarded = true
-		return nil
-	}
-}
-
 // WithIPv6Prefix sets the prefix length of the IPv6 networks that count as one address. The default is
 // 64, because a household or a rented machine usually has at least a /64, and could otherwise use a
 // new address for each request. Some have a /56 or a /48. With 128, each address counts alone.
@@ -75,7 +78,7 @@ func WithIPv6Prefix(bits int) AddressOption {
 // its /64 network: "address=2001:db8:1:2::/64" ([WithIPv6Prefix]). Without options this is the address
 // of the connection ([http.Request.RemoteAddr]).
 //
-// Behind proxies, use [WithTrustedProxies]. Address then reads X-Forwarded-For from its right end,
+// Behind proxies, use [WithTrustedProxies]. Address then reads their field from its right end,
 // where the nearest proxy writes, up to the first address that is not a trusted proxy. Entries
 // further left come from the client and are ignored. If an entry cannot be parsed, the request is
 // counted under the address of the proxy that wrote it.
@@ -111,18 +114,18 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 		return addr, nil
 	}
 	if !known && !a.trustedUnix {
-		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is not an address; over a Unix socket, give WithTrustedProxies(\"unix:\")", r.RemoteAddr)
+		return addr, fmt.Errorf("httplimit.Address: the connection is from %q, which is not an address; over a Unix socket, give WithTrustedProxies(\"X-Forwarded-For\", \"unix:\")", r.RemoteAddr)
 	}
-	name, read := "X-Forwarded-For", parseAddr
-	if a.forwarded {
-		name, read = "Forwarded", parseForwarded
+	read := parseAddr
+	if a.field == forwarded {
+		read = parseForwarded
 	}
-	lines := r.Header.Values(name)
+	lines := r.Header[a.field]
 	for range mostProxies {
 		if len(lines) == 0 {
 			break
 		}
-		rest, entry, more := cutLast(lines[len(lines)-1], ',', a.forwarded)
+		rest, entry, more := cutLast(lines[len(lines)-1], ',', a.field == forwarded)
 		if more {
 			lines = append(lines[:len(lines)-1:len(lines)-1], rest)
 		} else {
@@ -137,7 +140,7 @@ func (a *addresses) client(r *http.Request) (netip.Addr, error) {
 		}
 	}
 	if !known {
-		return addr, fmt.Errorf("httplimit.Address: the proxy at the Unix socket sent no address in %s; have it do so", name)
+		return addr, fmt.Errorf("httplimit.Address: the proxy at the Unix socket sent no address in %s; have it do so", a.field)
 	}
 	return addr, nil
 }

@@ -36,7 +36,7 @@ func TestAddress(t *testing.T) {
 		return values
 	}
 	long := strings.Repeat("9", 10_000)
-	proxies := WithTrustedProxies("10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7")
+	proxies := WithTrustedProxies("X-Forwarded-For", "10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7")
 	for _, tt := range []struct {
 		name   string
 		remote string
@@ -78,7 +78,7 @@ func TestAddress(t *testing.T) {
 		{"IPv4 in brackets", "10.0.0.1:1", xff("[203.0.113.7]"), []AddressOption{proxies}, "10.0.0.1"},
 		{"many of ours", "10.0.0.1:1", xff("203.0.113.7" + strings.Repeat(",10.1.1.1", 63)), []AddressOption{proxies}, "203.0.113.7"},
 		{"too many of ours", "10.0.0.1:1", xff("203.0.113.7" + strings.Repeat(",10.1.1.1", 64)), []AddressOption{proxies}, "10.1.1.1"},
-		{"a Unix socket", "@", xff("203.0.113.7"), []AddressOption{WithTrustedProxies("unix:")}, "203.0.113.7"},
+		{"a Unix socket", "@", xff("203.0.113.7"), []AddressOption{WithTrustedProxies("X-Forwarded-For", "unix:")}, "203.0.113.7"},
 
 		{"a /64", "[2001:db8:1:2:3:4:5:6]:1", nil, []AddressOption{WithIPv6Prefix(64)}, "2001:db8:1:2::/64"},
 		{"a /64 of IPv4", "203.0.113.7:1", nil, []AddressOption{WithIPv6Prefix(64)}, "203.0.113.7"},
@@ -124,7 +124,7 @@ func TestAddressByForwarded(t *testing.T) {
 		for _, line := range tt.lines {
 			lines = append(lines, "Forwarded: "+line)
 		}
-		got, err := addressOf(t, "10.0.0.1:1", lines, WithTrustedProxies("10.0.0.0/8"), WithForwarded())
+		got, err := addressOf(t, "10.0.0.1:1", lines, WithTrustedProxies("forwarded", "10.0.0.0/8"))
 		if err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v, want %s", tt.name, got, err, tt.want)
 		}
@@ -151,7 +151,7 @@ func TestAddressesOfOneClient(t *testing.T) {
 // Reading the header of a request does not modify it.
 func TestAddressLeavesTheHeader(t *testing.T) {
 	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"1.1.1.1, 10.0.0.3", "10.0.0.2, 10.0.0.1"}}}
-	if _, err := Address(WithTrustedProxies("10.0.0.0/8")).key.Of(r); err != nil {
+	if _, err := Address(WithTrustedProxies("X-Forwarded-For", "10.0.0.0/8")).key.Of(r); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(r.Header["X-Forwarded-For"], " / "); got != "1.1.1.1, 10.0.0.3 / 10.0.0.2, 10.0.0.1" {
@@ -166,10 +166,10 @@ func TestNoAddress(t *testing.T) {
 		opts   []AddressOption
 		want   string
 	}{
-		{"@", nil, nil, `the connection is from "@", which is not an address; over a Unix socket, give WithTrustedProxies("unix:")`},
-		{"", []string{"X-Forwarded-For: 203.0.113.7"}, []AddressOption{WithTrustedProxies("10.0.0.0/8")}, `the connection is from ""`},
-		{"@", nil, []AddressOption{WithTrustedProxies("unix:")}, "the proxy at the Unix socket sent no address in X-Forwarded-For"},
-		{"@", []string{"Forwarded: for=unknown"}, []AddressOption{WithTrustedProxies("unix:"), WithForwarded()}, "sent no address in Forwarded"},
+		{"@", nil, nil, `the connection is from "@", which is not an address; over a Unix socket, give WithTrustedProxies("X-Forwarded-For", "unix:")`},
+		{"", []string{"X-Forwarded-For: 203.0.113.7"}, []AddressOption{WithTrustedProxies("X-Forwarded-For", "10.0.0.0/8")}, `the connection is from ""`},
+		{"@", nil, []AddressOption{WithTrustedProxies("X-Forwarded-For", "unix:")}, "the proxy at the Unix socket sent no address in X-Forwarded-For"},
+		{"@", []string{"Forwarded: for=unknown"}, []AddressOption{WithTrustedProxies("Forwarded", "unix:")}, "sent no address in Forwarded"},
 	} {
 		if got, err := addressOf(t, tt.remote, tt.lines, tt.opts...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q %q: %q, %v, want %s", tt.remote, tt.lines, got, err, tt.want)
@@ -187,15 +187,15 @@ func FuzzAddress(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	trust := WithTrustedProxies("10.0.0.0/8")
+	trust, trustForwarded := WithTrustedProxies("X-Forwarded-For", "10.0.0.0/8"), WithTrustedProxies("Forwarded", "10.0.0.0/8")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, tt := range []struct {
 			name, wrote string
 			opts        []AddressOption
 		}{
 			{"X-Forwarded-For", "203.0.113.7", []AddressOption{trust}},
-			{"Forwarded", `for="203.0.113.7:80";by="10.0.0.1"`, []AddressOption{trust, WithForwarded()}},
-			{"Forwarded", `for=203.0.113.7;host="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`, []AddressOption{trust, WithForwarded()}},
+			{"Forwarded", `for="203.0.113.7:80";by="10.0.0.1"`, []AddressOption{trustForwarded}},
+			{"Forwarded", `for=203.0.113.7;host="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`, []AddressOption{trustForwarded}},
 		} {
 			for _, lines := range [][]string{{tt.name + ": " + text + ", " + tt.wrote}, {tt.name + ": " + text, tt.name + ": " + tt.wrote}} {
 				if got, err := addressOf(t, "10.0.0.1:1", lines, tt.opts...); err != nil || got != "203.0.113.7" {

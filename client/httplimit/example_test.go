@@ -59,7 +59,7 @@ func ExampleNew() {
 func ExampleAddress() {
 	limiter, stop := exampleLimiter()
 	defer stop()
-	key := httplimit.Address(httplimit.WithTrustedProxies("10.0.0.0/8"))
+	key := httplimit.Address(httplimit.WithTrustedProxies("X-Forwarded-For", "10.0.0.0/8"))
 	limit, err := httplimit.New(limiter, "api", "2/m", key)
 	if err != nil {
 		fmt.Println(err)

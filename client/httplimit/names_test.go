@@ -6,4 +6,4 @@ import (
 	"github.com/ratelimit-functions/ratelimit/internal/names"
 )
 
-func TestNames(t *testing.T) { names.AtMost(t, ".", 26) }
+func TestNames(t *testing.T) { names.AtMost(t, ".", 25) }

@@ -32,7 +32,7 @@ func main() {
 		log.Fatal(err)
 	}
 	// All connections come from nginx, which puts the client's address into X-Forwarded-For.
-	address := httplimit.Address(httplimit.WithTrustedProxies("127.0.0.1", "::1"))
+	address := httplimit.Address(httplimit.WithTrustedProxies("X-Forwarded-For", "127.0.0.1", "::1"))
 	within, err := httplimit.New(limiter, "nginx", client.Limit(*limit), address)
 	if err != nil {
 		log.Fatal(err)

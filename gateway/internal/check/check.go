@@ -58,7 +58,7 @@ const (
 func New(options Options) (*Handler, error) {
 	var address []httplimit.AddressOption
 	if len(options.TrustedProxies) > 0 {
-		address = append(address, httplimit.WithTrustedProxies(options.TrustedProxies...))
+		address = append(address, httplimit.WithTrustedProxies("X-Forwarded-For", options.TrustedProxies...))
 	}
 	if options.IPv6Prefix != 0 {
 		address = append(address, httplimit.WithIPv6Prefix(options.IPv6Prefix))
