@@ -118,6 +118,9 @@ type Error struct {
 	sentence string // the problem: the part of Error() after the operation and the keys
 }
 
+// longestShown is how much of a key an error shows, in bytes: a key may have 64 KiB, and errors are logged.
+const longestShown = 200
+
 // Error returns one sentence with the call, the problem and, if there is one, the remedy.
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -128,7 +131,7 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&b, " and %d more", len(e.Keys)-i)
 			break
 		}
-		fmt.Fprintf(&b, " %q", key)
+		fmt.Fprintf(&b, " %q", printable.Cut(key, longestShown))
 	}
 	b.WriteString(": ")
 	if e.sentence == "" && e.Err != nil { // not made by this package
