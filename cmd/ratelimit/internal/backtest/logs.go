@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-functions/ratelimit/cmd/ratelimit/internal/accesslog"
@@ -88,6 +90,11 @@ func open(ctx context.Context, inputs []Input, keys []Key, opts Options) (*logs,
 	}
 	if l.cost != "" {
 		l.fields = append(l.fields, l.cost)
+	}
+	for _, name := range slices.Sorted(maps.Keys(opts.Called)) {
+		if used := append([]string{"time"}, l.fields...); !slices.Contains(used, name) {
+			return nil, fmt.Errorf("--field %s=%s: no key, cost or class uses the field %s; this run uses %s", name, opts.Called[name], name, strings.Join(used, ", "))
+		}
 	}
 	l.values = make([][]byte, len(l.fields))
 	for range keys {

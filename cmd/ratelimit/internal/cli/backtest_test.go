@@ -172,6 +172,7 @@ func TestBacktestKeysOfTheSameName(t *testing.T) {
 	with("--key", "who=user").want(t, exitError, "", "ratelimit: --key gives who twice, as client and as user; give it once, with fields joined by +\n")
 	with("--key", "where=user").want(t, exitError, "", "ratelimit: --key where=user: no policy has a key where; leave it out\n")
 	with("--field", "user=a", "--field", "user=b").want(t, exitError, "", "ratelimit: --field gives user twice, as a and as b; give it once\n")
+	with("--field", "tme=when").want(t, exitError, "", "ratelimit: --field tme=when: no key, cost or class uses the field tme; this run uses time, client, path\n")
 }
 
 // On a terminal of any width, no line is too wide, and every name and number is shown. Output to
