@@ -98,8 +98,19 @@ func (s *scenario) act(st *step) {
 // onKeys makes a call without a limit, or an override.
 func (s *scenario) onKeys(ctx context.Context, st *step, c *client.Client) {
 	id, ctx := s.call(ctx)
-	var err error
-	verb := st.verb
+	verb, err := s.change(ctx, st, c)
+	s.judgeCount(st, id, verb, err)
+	for _, key := range st.keys {
+		delete(s.pools, pool{st.client, key})
+	}
+	if st.verb != "usage" {
+		s.forget(st)
+	}
+}
+
+// change makes the call of onKeys. It returns the name that an observer is told, and the call's error.
+func (s *scenario) change(ctx context.Context, st *step, c *client.Client) (verb string, err error) {
+	verb = st.verb
 	switch st.verb {
 	case "block":
 		b := client.Block{For: st.span, Extend: st.extend}
@@ -119,13 +130,7 @@ func (s *scenario) onKeys(ctx context.Context, st *step, c *client.Client) {
 	case "usage":
 		_, err = c.Usage(ctx, st.keys[0])
 	}
-	s.judgeCount(st, id, verb, err)
-	for _, key := range st.keys {
-		delete(s.pools, pool{st.client, key})
-	}
-	if st.verb != "usage" {
-		s.forget(st)
-	}
+	return verb, err
 }
 
 // forget notes that a client has forgotten the denials of the step's keys.

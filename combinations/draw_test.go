@@ -51,7 +51,9 @@ type step struct {
 	pause           time.Duration // time before the step
 	faults          []fault
 	slow            time.Duration
-	between         *step // another process makes this call after the first lost reply
+	between         *step         // another process makes this call after the first lost reply
+	meanwhile       *step         // the client of a wait makes this call on its first key
+	after           time.Duration // how long the wait has lasted then
 	crowd           int
 	outage          bool
 	canceled        bool
@@ -158,7 +160,7 @@ func plans(set []feature) *rapid.Generator[plan] {
 		if d.chance(2) {
 			again := main[0] // with ONCE, this repeats the call
 			again.faults, again.lateFaults, again.between, again.outage, again.crowd, again.clock, again.close, again.canceled = nil, nil, nil, false, 0, 0, false, false
-			again.redeploy, again.before = false, nil
+			again.redeploy, again.before, again.meanwhile = false, nil, nil
 			again.marks = withoutEvents(again.marks)
 			main = append(main, again)
 		}

@@ -32,6 +32,7 @@ type scenario struct {
 	judged     map[string]int64            // the units that the last crowd had taken from each key when it was judged
 	lasted     time.Duration               // how long the last crowd took
 	idle       bool                        // whether the client had no units of the key before the last crowd
+	room       time.Time                   // when a change gave the wait of a step room; zero: it did not
 	plain      bool                        // whether the first key had no block and no override before the step
 	hit        func(marks map[string]bool) // called after each step with the features that took effect
 }
@@ -211,7 +212,9 @@ func (s *scenario) step(st *step) {
 			closing.Wait()
 		}
 	}
+	changed := s.meanwhile(st)
 	s.act(st)
+	changed()
 	closing.Wait()
 	synctest.Wait()
 	if st.close {

@@ -223,6 +223,13 @@ func (d *draw) far() time.Duration {
 	return pick(d, time.Millisecond, time.Second, 3*time.Second, time.Minute, time.Hour, 24*time.Hour, d.span(1, 20000))
 }
 
+// changes has the client of a wait change the wait's first key meanwhile.
+func (d *draw) changes(s *step) {
+	s.meanwhile = &step{verb: pick(d, "unblock", "unblock", "reset", "reset", "refund", "override", "end override"), span: d.span(1, 60000)}
+	s.meanwhile.texts = []string{pick(d, limits["gcra"]...)}
+	s.after = d.span(1, 3000)
+}
+
 // others has another process make a call on the first key, after the first reply of s was lost.
 func (d *draw) others(s *step) {
 	if len(s.faults) == 0 || s.faults[0].kind != loseReply {

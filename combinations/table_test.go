@@ -117,6 +117,7 @@ var always = []feature{
 	{"foreign value", event, func(d *draw, s *step) { d.foreign(s) }, nil},
 	{"spent key", event, func(d *draw, s *step) { s.before = append(s.before, "spend") }, counted},
 	{"key in debt", event, func(d *draw, s *step) { s.before = append(s.before, "force") }, counted},
+	{"change during a wait", event, func(d *draw, s *step) { d.changes(s) }, []string{"wait"}},
 	{"crowd", event, func(d *draw, s *step) { s.crowd = d.number(2, 12) }, []string{"take", "wait", "acquire", "lease wait", "peek"}},
 }
 
@@ -176,6 +177,7 @@ var exclusions = []struct {
 	{[]string{"warning"}, []string{"bad input"}, "a call with bad input has no result"},
 	{[]string{"crowd"}, []string{"bad input"}, "a call with bad input is not sent"},
 	{[]string{"bad input"}, []string{"lost reply", "lost request", "no connection", "hung server", "another's call", "slow replies", "outage", "canceled", "another's lease", "blocked key", "overridden key", "spent key", "key in debt", "foreign value"}, "a call with bad input is not executed"},
+	{[]string{"change during a wait"}, []string{"close", "bad input"}, "the client is closed, or the wait ends at once"},
 	{[]string{"crowd"}, []string{"another's call"}, "the other call follows a lost reply of one caller"},
 }
 
@@ -233,6 +235,10 @@ var sets = [][]string{
 	{"refund", "several keys", "ONCE", "blocked key", "shadow"},
 	{"wait", "ONCE", "leaky_bucket", "spent key"},
 	{"wait", "lost reply", "FailClosed"},
+	{"wait", "change during a wait", "blocked key"},
+	{"wait", "change during a wait", "spent key"},
+	{"wait", "change during a wait", "spent key", "batches", "denial memory"},
+	{"wait", "change during a wait", "spent key", "LocalFallback", "no connection"},
 	{"wait", "ONCE", "hung server", "FailClosed", "canceled"},
 	{"wait", "cost", "no connection", "LocalFallback"},
 	{"hold", "FailOpen", "lost reply"},

@@ -1,6 +1,7 @@
 package combinations
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -38,9 +39,12 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 			s.broke("a wait ends with its context", "it took %v, patience %v: %v", o.at, st.patience, o.err)
 		}
 		var limited *client.Error
-		if errors.Is(o.err, client.ErrLimited) && errors.As(o.err, &limited) && limited.RetryAfter == client.Never && !s.neverFits(req) {
+		if errors.Is(o.err, client.ErrLimited) && errors.As(o.err, &limited) && limited.RetryAfter == client.Never && st.meanwhile == nil && !s.neverFits(req) {
 			s.broke("Never is true", "%v, but the limits have room for it", o.err)
 		}
+	}
+	if len(all) == 1 {
+		s.gotRoom(st, req, all[0])
 	}
 	if len(seen) == 0 {
 		s.broke("each call is observed once", "wait %v: no observation", all)
@@ -58,17 +62,7 @@ func (s *scenario) judgeWait(st *step, id int64, req client.Request, all []outco
 func (s *scenario) neverFits(req client.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := model.Call{Verb: model.Peek, Costs: req.Costs, Class: req.Class}
-	if req.Floor > 0 {
-		c.Floor = new(int64(req.Floor))
-	}
-	for _, key := range req.Keys {
-		c.Keys = append(c.Keys, s.plan.Prefix+key)
-	}
-	for _, l := range req.Limits {
-		c.Limits = append(c.Limits, s.policy(string(l)))
-	}
-	m := s.model.Clone()
+	c, m := s.peek(req), s.model.Clone()
 	never := func() bool {
 		reply, reason := m.Do(c)
 		return reason == "BADLIMIT" || reason == "" && reply.([]any)[3] == int64(-1)
@@ -81,6 +75,85 @@ func (s *scenario) neverFits(req client.Request) bool {
 		return never()
 	}
 	return false
+}
+
+// peek returns the call that asks for a request. s.mu must be held.
+func (s *scenario) peek(req client.Request) model.Call {
+	c := model.Call{Verb: model.Peek, Costs: req.Costs, Class: req.Class}
+	if req.Floor > 0 {
+		c.Floor = new(int64(req.Floor))
+	}
+	for _, key := range req.Keys {
+		c.Keys = append(c.Keys, s.plan.Prefix+key)
+	}
+	for _, l := range req.Limits {
+		c.Limits = append(c.Limits, s.policy(string(l)))
+	}
+	return c
+}
+
+// meanwhile starts the call that changes the key of a wait. The result waits for the call, and checks
+// what it was told.
+func (s *scenario) meanwhile(st *step) func() {
+	s.room = time.Time{}
+	other := st.meanwhile
+	if other == nil {
+		return func() {}
+	}
+	other.client, other.keys = st.client, st.keys[:1]
+	if other.verb == "refund" {
+		if other.texts = st.texts[:1]; size(st.texts[0]) > 1 {
+			other.verb = "reset"
+		}
+	}
+	c, req := s.clients[st.client], other.request()
+	var id int64
+	var op string
+	var res client.Result
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		time.Sleep(st.after)
+		var ctx context.Context
+		id, ctx = s.call(context.Background())
+		if other.verb == "refund" {
+			res, err = c.Refund(ctx, req)
+		} else {
+			op, err = s.change(ctx, other, c)
+		}
+		s.forget(other)
+		s.mark("change during a wait")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		now := time.Now()
+		s.outside(func() { s.sync(now) })
+		if reply, reason := s.model.Clone().Do(s.peek(st.request())); err == nil && reason == "" && reply.([]any)[0] == int64(1) && reply.([]any)[3] == int64(0) {
+			s.room = now
+		}
+	}()
+	return func() {
+		<-done
+		if other.verb == "refund" {
+			s.judgeRefund(other, id, req, res, err)
+		} else {
+			s.judgeCount(other, id, op, err)
+		}
+		delete(s.pools, pool{st.client, st.keys[0]})
+	}
+}
+
+// gotRoom checks that a wait ends soon after its client has made room for it.
+func (s *scenario) gotRoom(st *step, req client.Request, o outcome) {
+	s.mu.Lock()
+	room := s.room
+	s.mu.Unlock()
+	if room.IsZero() || o.ended.Before(room) || req.OnceKey != "" || st.canceled || st.slow > 0 || len(st.faults) > 0 || st.outage || st.clock != 0 {
+		return
+	}
+	if o.ended.Sub(room) > timeout {
+		s.broke("a wait learns what its client changes", "the key had room, and the wait ended %v later: %v", o.ended.Sub(room), o.err)
+	}
 }
 
 // turn is when a turn in a queue comes, until when the client repeats it, and the client.
@@ -105,7 +178,7 @@ func (s *scenario) turn(st *step, id int64, req client.Request, o outcome) {
 	s.mu.Unlock()
 	a := s.account(id)
 	now, began, turn := time.Now(), time.Now().Add(-o.at), its.at
-	if !ok || its.client != st.client || began.After(its.until) || a.delivered == nil || st.canceled || st.slow > 0 || len(st.faults) > 0 || st.clock != 0 || st.close {
+	if !ok || its.client != st.client || began.After(its.until) || a.delivered == nil || st.canceled || st.slow > 0 || len(st.faults) > 0 || st.clock != 0 || st.close || st.meanwhile != nil {
 		return
 	}
 	switch late := now.Sub(turn); {
