@@ -378,3 +378,18 @@ func TestErrorNamesFewKeys(t *testing.T) {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }
+
+// The server counts the OnceKey and the UsageKey among the keys, so the client itself counts those that are limited.
+func TestCountsOfLimitedKeys(t *testing.T) {
+	c := newClient(t, &fake{})
+	for _, req := range []client.Request{
+		{Keys: []string{"a"}, Limits: []client.Limit{"3/m", "5/h"}, OnceKey: "once", OnceTTL: time.Minute},
+		{Keys: []string{"a"}, Limits: []client.Limit{"3/m", "5/h"}, UsageKey: "usage"},
+	} {
+		_, err := c.Take(t.Context(), req)
+		if want := `: BADKEYS 1 keys and 2 limits; give one limit for each key`; err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		wantClasses(t, "a key too few", err, typed("bad_keys"))
+	}
+}

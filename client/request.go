@@ -177,6 +177,11 @@ func (r *Request) args(verb string) ([]any, error) {
 		}
 		args = append(args, string(limit))
 	}
+	if r.OnceKey != "" || r.UsageKey != "" {
+		if err := r.checkCounts(r.policies() > 0); err != nil {
+			return nil, err
+		}
+	}
 	shares, costs, err := r.shares(verb)
 	if err != nil {
 		return nil, err
@@ -305,8 +310,8 @@ func (r *Request) check() error {
 		}
 		policies = policies || limit[0] == '@'
 	}
-	if len(r.Limits) > len(r.Keys) || len(r.Limits) < len(r.Keys) && !policies {
-		return fmt.Errorf("BADKEYS %d keys and %d limits; give one limit for each key", len(r.Keys), len(r.Limits))
+	if err := r.checkCounts(policies); err != nil {
+		return err
 	}
 	if n := len(r.Costs); n > 1 && n != len(r.Keys) {
 		return fmt.Errorf("BADARGS %d costs for %d keys; give one for all, or one for each", n, len(r.Keys))
@@ -315,6 +320,15 @@ func (r *Request) check() error {
 		if cost < 0 || cost > mostCost {
 			return fmt.Errorf("BADCOST %d: a cost is a whole number from 0 to %d", cost, int64(mostCost))
 		}
+	}
+	return nil
+}
+
+// checkCounts compares the number of keys with that of the limits. A server does, too, but it counts the
+// OnceKey and the UsageKey among the keys, and knows how many keys a policy takes.
+func (r *Request) checkCounts(policies bool) error {
+	if len(r.Limits) > len(r.Keys) || len(r.Limits) < len(r.Keys) && !policies {
+		return fmt.Errorf("BADKEYS %d keys and %d limits; give one limit for each key", len(r.Keys), len(r.Limits))
 	}
 	return nil
 }

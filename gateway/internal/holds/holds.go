@@ -136,7 +136,7 @@ func (h *Holds) Reserve(ctx context.Context, domain string, parts []Part, amount
 			if !errors.Is(err, client.ErrOutcomeUnknown) {
 				h.cancel(ctx, id, r, i > 0)
 			}
-			return Reservation{}, refusal(err)
+			return Reservation{}, refusal(err, part)
 		}
 		if made.Results = append(made.Results, res); res.Allowed || part.Optional {
 			continue

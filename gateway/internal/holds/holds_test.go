@@ -171,6 +171,10 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("a policy with track and the keys %q: %v", keys, err)
 		}
 	}
+	const want = "the number of keys is 1; give each limit one key, in order; @both takes user, tenant"
+	if _, err := b.Reserve(ctx, "web", part("k", "@both"), 5, time.Minute); err == nil || err.Error() != want {
+		t.Errorf("a key too few: %v", err)
+	}
 	if _, err := b.Reserve(ctx, "web", part("k", "concurrency 3 lease=1s"), 5, time.Minute); err == nil || !strings.HasPrefix(err.Error(), "a limit with leases (concurrency) takes no reservation") {
 		t.Errorf("leases: %v", err)
 	}

@@ -43,18 +43,26 @@ func (r *record) request(id string, i int) (client.Request, error) {
 	}, err
 }
 
-// refusal returns the error of a take without the options Each and OnceKey, which the caller has not
-// given, and without their words for a policy that takes no reservation.
-func refusal(err error) error {
+// refusal returns the error of a part's take without the options Each and OnceKey and the costs, which
+// the caller has not given, and without their words for a policy that takes no reservation.
+func refusal(err error, part Part) error {
 	call, ok := errors.AsType[*client.Error](err)
-	switch {
-	case !ok:
+	if !ok {
 		return err
-	case call.Code == "BADARGS" && strings.Contains(err.Error(), "EACH and @"):
+	}
+	text := err.Error()
+	switch {
+	case call.Code == "BADKEYS" && strings.Contains(text, "the number of keys is "), call.Code == "BADARGS" && strings.Contains(text, "the number of costs is "):
+		takes := "" // which keys a policy takes
+		if i := strings.LastIndex(text, "; @"); i >= 0 {
+			takes = text[i:]
+		}
+		return &Invalid{"BADKEYS", fmt.Sprintf("the number of keys is %d; give each limit one key, in order%s", len(part.Keys), takes)}
+	case call.Code == "BADARGS" && strings.Contains(text, "EACH and @"):
 		return &Invalid{call.Code, "a policy with a guarantee and a pool takes no reservation, because it could not give the units back to who paid; send a take for it, and a refund with paid"}
-	case call.Code == "BADARGS" && strings.Contains(err.Error(), "ONCE is given for a policy with track"):
+	case call.Code == "BADARGS" && strings.Contains(text, "ONCE is given for a policy with track"):
 		return &Invalid{call.Code, "a policy with track takes no reservation, because it would count the estimate as used; name a policy without track"}
-	case call.Code == "BADLIMIT" && strings.Contains(err.Error(), "concurrency is for"):
+	case call.Code == "BADLIMIT" && strings.Contains(text, "concurrency is for"):
 		return &Invalid{call.Code, "a limit with leases (concurrency) takes no reservation; call acquire and release"}
 	}
 	return err
