@@ -274,6 +274,9 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
 	clock.round(t, time.Millisecond)
 	says(loader.Left, 1, loader.ErrLeased)
+	if _, e := w.count(f.addrs[1], loader.Left); strings.Contains(e.Text, "Options") {
+		t.Errorf("a watch, which tries again by itself, says %s", e.Text)
+	}
 	put(t, f.addrs[0], leaseOfAnn(now.Add(-time.Hour), now.Add(-time.Minute)))
 	for range looksPerRead {
 		clock.round(t, time.Millisecond)
