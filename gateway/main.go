@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
@@ -84,6 +85,7 @@ func command() *cobra.Command {
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
 			slog.SetDefault(o.Log) // package httplimit logs there
+			redis.SetLogger(driver{o.Log})
 			list(o.Log, usual, environ.Misspelled(os.Environ()))
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			if check {
@@ -142,4 +144,12 @@ func command() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggest(cmd.Flags(), err) })
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
 	return cmd
+}
+
+// driver logs what go-redis writes, which is often one line for each attempt to connect. The gateway
+// reports every error itself.
+type driver struct{ log *slog.Logger }
+
+func (d driver) Printf(ctx context.Context, format string, values ...any) {
+	d.log.DebugContext(ctx, "go-redis", "text", fmt.Sprintf(format, values...))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -151,6 +152,23 @@ func TestHealth(t *testing.T) {
 	}
 	if err := ask("--http", "unix:/none/socket"); err == nil || !strings.Contains(err.Error(), "/none/socket") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLogOfTheDriver checks that what go-redis writes is in lines of the log, and only with --log debug.
+func TestLogOfTheDriver(t *testing.T) {
+	for level, want := range map[string]int{"info": 0, "debug": 1} {
+		cmd := exec.Command(os.Args[0], "--redis", "redis-sentinel://127.0.0.1:1/main", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", level)
+		cmd.Env = append(os.Environ(), runMain+"=1")
+		log := &redistest.Output{}
+		cmd.Stderr = log
+		require(t, cmd.Start())
+		redistest.Eventually(t, "the gateway asks the Sentinel", func() bool { return strings.Contains(log.String(), "not ready") })
+		require(t, cmd.Process.Signal(os.Interrupt))
+		require(t, cmd.Wait())
+		if got := min(1, strings.Count(log.String(), "msg=go-redis")); got != want || strings.Contains("\n"+log.String(), "\nredis: ") {
+			t.Errorf("with --log %s:\n%s", level, log)
+		}
 	}
 }
 
