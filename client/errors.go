@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -196,7 +197,8 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 	}
 	var dial *net.OpError
 	did := past(op)
-	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial"
+	var untrusted *tls.CertificateVerificationError
+	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &untrusted)
 	switch {
 	case undialled, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		e.kind = typeUnavailable
