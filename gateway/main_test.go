@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -169,6 +171,27 @@ func TestLogOfTheDriver(t *testing.T) {
 		if got := min(1, strings.Count(log.String(), "msg=go-redis")); got != want || strings.Contains("\n"+log.String(), "\nredis: ") {
 			t.Errorf("with --log %s:\n%s", level, log)
 		}
+	}
+}
+
+// TestAdviceOfTheMiddleware checks that the log advises the operator, also in errors that package httplimit
+// logs.
+func TestAdviceOfTheMiddleware(t *testing.T) {
+	server := redistest.Run(t)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	require(t, os.WriteFile(file, []byte("policies: {api: {limit: 1/h, penalty: 1m..1h, forget: 1d}}"), 0o600))
+	var log redistest.Output
+	addr, stop := startGatewayLogging(t, &log, "--deploy", "--policies", file, "--redis", "redis://"+server.Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer rdb.Close()
+	redistest.Eventually(t, "the gateway is ready", func() bool { return strings.Contains(log.String(), "msg=ready") })
+	require(t, rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-fcall", "+fcall|ratelimit_take", "+fcall|ratelimit_info").Err())
+	for range 2 {
+		must[*http.Response](t)(http.Get("http://" + addr + "/check/api")).Body.Close()
+	}
+	stop()
+	if !strings.Contains(log.String(), "a denial got no penalty") || !strings.Contains(log.String(), "; and grant it +fcall|ratelimit_block") {
+		t.Error(log.String())
 	}
 }
 

@@ -371,7 +371,7 @@ func (m *member) left(because error) *nodes.Error {
 		because = errors.New(e.Problem) // its remedy is not for a watch, which tries again by itself
 	}
 	what := "has no library"
-	if m.node.State == Different {
+	if m.node.Running.Digest != "" {
 		what = "runs " + m.node.Running.String()
 	}
 	return m.Fail("FUNCTION LIST", ErrLeased, nil, "", "%s and is left as it is, because %s", what, because)

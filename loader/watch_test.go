@@ -290,6 +290,15 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit_lease_ann")
 	clock.round(t, time.Millisecond)
 	says(loader.Repaired, 2, nil)
+
+	// A node without the header has lost the record of its deployment, and not the library.
+	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "LOAD", "REPLACE", string(one))
+	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
+	clock.round(t, time.Millisecond)
+	says(loader.Left, 3, loader.ErrLeased)
+	if _, e := w.count(f.addrs[1], loader.Left); !strings.HasPrefix(e.Text, f.addrs[1]+" runs 0.1.0 build 000000000001 and is left as it is") {
+		t.Error(e.Text)
+	}
 }
 
 // A watch that reaches no server reports that once, and continues.

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
-// operators holds the operations of the admin port.
+// operators holds the operations of the admin port. A penalty also blocks keys.
 var operators = []string{"block", "unblock", "override", "override_end", "reset"}
 
 // What to do about a login. REDIS_AUTH is a variable of envoyproxy/ratelimit; see docs/swap.md.
@@ -57,7 +57,7 @@ func For(err error) error {
 	for i, key := range call.Keys {
 		copied.Keys[i] = Cut(key)
 	}
-	switch kind := "application"; {
+	switch {
 	case errors.Is(err, client.ErrNotDeployed):
 		copied.Remedy = deployIt
 	case errors.Is(err, os.ErrNotExist):
@@ -67,10 +67,10 @@ func For(err error) error {
 	case call.Code == "WRONGPASS":
 		copied.Remedy = login
 	case errors.Is(err, client.ErrNoPermission):
-		if slices.Contains(operators, call.Op) {
-			kind = "operator"
+		copied.Remedy = "print the rights that it needs with: ratelimit acl application --all-keys"
+		if slices.Contains(operators, call.Op) { // an application has the rights to all commands of these functions
+			copied.Remedy += "; and grant it +fcall|ratelimit_" + call.Op
 		}
-		copied.Remedy = "print the rights that it needs with: ratelimit acl " + kind + " --all-keys"
 	case call.Code == "MOVED", call.Code == "ASK":
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
 	case call.Remedy == "" && errors.Is(err, client.ErrUnavailable):

@@ -31,7 +31,7 @@ func TestFor(t *testing.T) {
 		{"", take, "deploy it with ratelimit deploy, or start the gateway with --deploy"},
 		{"NOPERM this user has no permissions", take, "print the rights that it needs with: ratelimit acl application --all-keys"},
 		{"ERR The user executing the script can't run this command", take, "ratelimit acl application --all-keys"},
-		{"NOPERM this user has no permissions", reset, "ratelimit acl operator --all-keys"},
+		{"NOPERM this user has no permissions", reset, "ratelimit acl application --all-keys; and grant it +fcall|ratelimit_reset"},
 		{"NOAUTH Authentication required.", take, "write redis://:PASSWORD@host:port in REDIS_URL, or set REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"WRONGPASS invalid username-password pair", take, "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"MOVED 1 127.0.0.1:1", take, "write redis+cluster:// in the URL of the servers"},
