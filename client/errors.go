@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -186,6 +187,10 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		return e
 	}
 	if reply, ok := errors.AsType[redis.Error](err); ok {
+		if why, hint := dialing.Refusal(err, reply); why != "" {
+			e.kind, e.sentence, e.Remedy = typeUnavailable, "no connection, nothing was "+past(op)+": "+why, hint
+			return e
+		}
 		e.sortReply(reply.Error(), written)
 		return e
 	}
@@ -194,11 +199,9 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.Err = fmt.Errorf("%w: %w", cause, err)
 	}
 	var dial *net.OpError
-	did := "changed"
-	if op == "take" || op == "peek" {
-		did = "counted"
-	}
-	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial"
+	did := past(op)
+	var untrusted *tls.CertificateVerificationError
+	undialled := failed != nil || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &untrusted)
 	switch {
 	case undialled, errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		e.kind = typeUnavailable
@@ -211,6 +214,14 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.sentence = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
 	return e
+}
+
+// past returns what a call that did not reach a server has not done.
+func past(op string) string {
+	if op == "take" || op == "peek" {
+		return "counted"
+	}
+	return "changed"
 }
 
 // effect describes the effect of a call that may write.

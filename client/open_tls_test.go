@@ -65,4 +65,11 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 		}
 		cancel()
 	}
+	// The first node redirects the call to the second, to which nothing is sent.
+	own := redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: true, Addrs: []string{first.Addr}, TLSConfig: &tls.Config{RootCAs: trusted, ServerName: "localhost"}})
+	t.Cleanup(func() { _ = own.Close() })
+	_, err := must[*client.Client](t)(client.New(own, client.WithTimeout(time.Minute))).Allow(t.Context(), highKey, perDay)
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("a redirected call: %v", err)
+	}
 }

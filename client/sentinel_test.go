@@ -100,3 +100,24 @@ func answersNewClient(t *testing.T, sentinels []string) bool {
 	check(t, c.Close())
 	return err == nil
 }
+
+// An error says what the Sentinels replied in place of an address, and what to do.
+func TestSentinelsThatRefuse(t *testing.T) {
+	server, _ := deployed(t)
+	sentinel := startSentinel(t, server.Addr)
+	admin := connect(t, redis.Options{Addr: sentinel})
+	for _, tt := range []struct{ password, at, want string }{
+		{"", sentinel + "/other", "the Sentinels do not watch a primary of this name; write the name that they know in redis-sentinel://HOST:26379/NAME"},
+		{"", server.Addr + "/main", "it is not a Sentinel; give the addresses of the Sentinels, whose port is usually 26379, or write redis:// in place of redis-sentinel://"},
+		{"secret", sentinel + "/main", "the Sentinels require a password; write redis-sentinel://HOST:26379/NAME?sentinel_password=PASSWORD"},
+		{"secret", sentinel + "/main?sentinel_password=x", "the Sentinels refuse the login; check sentinel_username and sentinel_password in the URL"},
+	} {
+		if tt.password != "" {
+			require(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", ">"+tt.password, "resetpass", ">"+tt.password).Err())
+		}
+		_, err := open(t, "redis-sentinel://"+tt.at).Allow(t.Context(), "k", perDay)
+		if want := `ratelimit: take "k": no connection, nothing was counted: ` + tt.want; !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", tt.at, err, want)
+		}
+	}
+}

@@ -15,11 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimit-functions/ratelimit/functions"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/environ"
 	"github.com/ratelimit-functions/ratelimit/gateway/internal/process"
+	"github.com/ratelimit-functions/ratelimit/gateway/internal/remedy"
 )
 
 func main() {
@@ -82,8 +84,9 @@ func command() *cobra.Command {
 			if url := os.Getenv("REDIS_URL"); usual == nil && url != "" && !cmd.Flags().Changed("redis") {
 				o.Redis = url
 			}
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold}))
+			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: threshold, ReplaceAttr: advise}))
 			slog.SetDefault(o.Log) // package httplimit logs there
+			redis.SetLogger(driver{o.Log})
 			list(o.Log, usual, environ.Misspelled(os.Environ()))
 			o.AdminToken = os.Getenv("RATELIMIT_ADMIN_TOKEN")
 			if check {
@@ -142,4 +145,20 @@ func command() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggest(cmd.Flags(), err) })
 	cmd.MarkFlagsMutuallyExclusive("redis", "dev")
 	return cmd
+}
+
+// driver logs what go-redis writes, which is often one line for each attempt to connect. The gateway
+// reports every error itself.
+type driver struct{ log *slog.Logger }
+
+func (d driver) Printf(ctx context.Context, format string, values ...any) {
+	d.log.DebugContext(ctx, "go-redis", "text", fmt.Sprintf(format, values...))
+}
+
+// advise gives the errors that package httplimit logs the advice for the operator.
+func advise(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.AnyValue(remedy.For(err))
+	}
+	return a
 }

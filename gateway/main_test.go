@@ -4,13 +4,16 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/ratelimit-functions/ratelimit/internal/redistest"
@@ -151,6 +154,44 @@ func TestHealth(t *testing.T) {
 	}
 	if err := ask("--http", "unix:/none/socket"); err == nil || !strings.Contains(err.Error(), "/none/socket") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLogOfTheDriver checks that what go-redis writes is in lines of the log, and only with --log debug.
+func TestLogOfTheDriver(t *testing.T) {
+	for level, want := range map[string]int{"info": 0, "debug": 1} {
+		cmd := exec.Command(os.Args[0], "--redis", "redis-sentinel://127.0.0.1:1/main", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", level)
+		cmd.Env = append(os.Environ(), runMain+"=1")
+		log := &redistest.Output{}
+		cmd.Stderr = log
+		require(t, cmd.Start())
+		redistest.Eventually(t, "the gateway asks the Sentinel", func() bool { return strings.Contains(log.String(), "not ready") })
+		require(t, cmd.Process.Signal(os.Interrupt))
+		require(t, cmd.Wait())
+		if got := min(1, strings.Count(log.String(), "msg=go-redis")); got != want || strings.Contains("\n"+log.String(), "\nredis: ") {
+			t.Errorf("with --log %s:\n%s", level, log)
+		}
+	}
+}
+
+// TestAdviceOfTheMiddleware checks that the log advises the operator, also in errors that package httplimit
+// logs.
+func TestAdviceOfTheMiddleware(t *testing.T) {
+	server := redistest.Run(t)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	require(t, os.WriteFile(file, []byte("policies: {api: {limit: 1/h, penalty: 1m..1h, forget: 1d}}"), 0o600))
+	var log redistest.Output
+	addr, stop := startGatewayLogging(t, &log, "--deploy", "--policies", file, "--redis", "redis://"+server.Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer rdb.Close()
+	redistest.Eventually(t, "the gateway is ready", func() bool { return strings.Contains(log.String(), "msg=ready") })
+	require(t, rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-fcall", "+fcall|ratelimit_take", "+fcall|ratelimit_info").Err())
+	for range 2 {
+		must[*http.Response](t)(http.Get("http://" + addr + "/check/api")).Body.Close()
+	}
+	stop()
+	if !strings.Contains(log.String(), "a denial got no penalty") || !strings.Contains(log.String(), "; and grant it +fcall|ratelimit_block") {
+		t.Error(log.String())
 	}
 }
 

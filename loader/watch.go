@@ -367,8 +367,11 @@ func (w *watch) say(e Event) {
 
 // left returns the error of a node that a watch leaves as it is, because of another call's lease.
 func (m *member) left(because error) *nodes.Error {
+	if e, ok := errors.AsType[*nodes.Error](because); ok {
+		because = errors.New(e.Problem) // its remedy is not for a watch, which tries again by itself
+	}
 	what := "has no library"
-	if m.node.State == Different {
+	if m.node.Running.Digest != "" {
 		what = "runs " + m.node.Running.String()
 	}
 	return m.Fail("FUNCTION LIST", ErrLeased, nil, "", "%s and is left as it is, because %s", what, because)

@@ -274,6 +274,9 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
 	clock.round(t, time.Millisecond)
 	says(loader.Left, 1, loader.ErrLeased)
+	if _, e := w.count(f.addrs[1], loader.Left); strings.Contains(e.Text, "Options") {
+		t.Errorf("a watch, which tries again by itself, says %s", e.Text)
+	}
 	put(t, f.addrs[0], leaseOfAnn(now.Add(-time.Hour), now.Add(-time.Minute)))
 	for range looksPerRead {
 		clock.round(t, time.Millisecond)
@@ -287,6 +290,15 @@ func TestWatchWaitsForADeployment(t *testing.T) {
 	mustRun(t, at(t, f.addrs[0]), "FUNCTION", "DELETE", "ratelimit_lease_ann")
 	clock.round(t, time.Millisecond)
 	says(loader.Repaired, 2, nil)
+
+	// A node without the header has lost the record of its deployment, and not the library.
+	mustRun(t, at(t, f.addrs[1]), "FUNCTION", "LOAD", "REPLACE", string(one))
+	put(t, f.addrs[0], leaseOfAnn(now, now.Add(time.Hour)))
+	clock.round(t, time.Millisecond)
+	says(loader.Left, 3, loader.ErrLeased)
+	if _, e := w.count(f.addrs[1], loader.Left); !strings.HasPrefix(e.Text, f.addrs[1]+" runs 0.1.0 build 000000000001 and is left as it is") {
+		t.Error(e.Text)
+	}
 }
 
 // A watch that reaches no server reports that once, and continues.

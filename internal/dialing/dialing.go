@@ -28,8 +28,8 @@ var (
 		"check the address, and set TLSConfig if the server uses TLS",
 		"check the address, and write rediss:// if the server uses TLS"}
 	ErrClosedTLS = &Class{"the server closes the TLS connection",
-		"check the address, and set Certificates of the TLSConfig if the server requires a client certificate",
-		"check the address, and add --tls-cert and --tls-key if the server requires a client certificate"}
+		"check the address and, if the server requires a client certificate, set Certificates of the TLSConfig to one that it trusts",
+		"check the address and, if the server requires a client certificate, name the files of one that it trusts with --tls-cert and --tls-key"}
 	ErrAuthority = &Class{"unknown authority",
 		"add the certificate of the authority to RootCAs of the TLSConfig",
 		"name the file with the certificate of the authority with --tls-ca"}
@@ -131,7 +131,10 @@ func why(err error, config *tls.Config, timeout time.Duration) (reason, remedy s
 	case errors.As(err, &host):
 		return fmt.Sprintf("there is no host named %q", host.Name), "", nil
 	case errors.As(err, &silent):
-		return silent.Error(), "", nil
+		if config != nil {
+			class = ErrNoTLS
+		}
+		return silent.Error(), "", class
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		if config != nil {
 			class = ErrNoTLS
@@ -241,9 +244,26 @@ func atSentinels(err error, config *tls.Config, timeout time.Duration) (reason, 
 		reason, remedy, class := why(each.Unwrap()[0], config, timeout)
 		return "no Sentinel answers: " + reason, remedy, class
 	}
+	return refused(reply)
+}
+
+// Refusal returns what the Sentinels replied in place of the address of the primary, in words, and what
+// a user can do about it. It returns "" if the reply in err is not from Sentinels.
+func Refusal(err error, reply redis.Error) (why, hint string) {
+	if !AtSentinels(err) {
+		return "", ""
+	}
+	why, _, class := refused(reply)
+	if class != nil {
+		hint = class.Hint
+	}
+	return why, hint
+}
+
+func refused(reply redis.Error) (reason, remedy string, class *Class) {
 	code, _, _ := strings.Cut(reply.Error(), " ")
 	switch {
-	case errors.Is(err, redis.Nil):
+	case reply == redis.Nil:
 		return "the Sentinels do not watch a primary of this name", "", ErrPrimaryName
 	case code == "NOAUTH":
 		return "the Sentinels require a password", "", ErrSentinelPassword

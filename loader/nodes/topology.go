@@ -174,8 +174,9 @@ func (c *Conn) primaries(ctx context.Context, tls bool) ([]Shard, error) {
 
 // readShards parses a reply to CLUSTER SHARDS from the node at host. If tls is true, it uses the
 // nodes' TLS ports. It returns nil if the reply is malformed. It omits a primary that the cluster
-// marks as failed and that serves no Slots: when it comes back, it will be a replica and get the
-// library from its primary.
+// marks as failed and that serves no Slots, because it has none or because another primary of its
+// shard has replaced it: when it comes back, it will be a replica and get the library from its
+// primary.
 func readShards(reply any, host string, tls bool) []Shard {
 	list, _ := reply.([]any)
 	var shards []Shard
@@ -198,11 +199,12 @@ func readShards(reply any, host string, tls bool) []Shard {
 			slots[i] = int(n)
 		}
 		first := len(shards)
+		replaced := slices.ContainsFunc(nodes, serves)
 		var replicas []string
 		for _, n := range nodes {
 			node := respmap.Of(n)
 			primary := stringOf(node, "role") == "master"
-			if primary && len(slots) == 0 && strings.HasPrefix(stringOf(node, "health"), "fail") {
+			if primary && !serves(n) && (replaced || len(slots) == 0) {
 				continue
 			}
 			port, ok := node["port"].(int64)
@@ -227,6 +229,12 @@ func readShards(reply any, host string, tls bool) []Shard {
 		}
 	}
 	return shards
+}
+
+// serves reports whether a node in a reply to CLUSTER SHARDS is a primary that has not failed.
+func serves(n any) bool {
+	node := respmap.Of(n)
+	return stringOf(node, "role") == "master" && !strings.HasPrefix(stringOf(node, "health"), "fail")
 }
 
 // readSlots parses a reply to CLUSTER SLOTS. Each entry contains the first and the last slot of a

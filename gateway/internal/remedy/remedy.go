@@ -2,17 +2,19 @@
 package remedy
 
 import (
+	"crypto/tls"
 	"errors"
 	"os"
 	"slices"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/functions"
+	"github.com/ratelimit-functions/ratelimit/internal/dialing"
 	"github.com/ratelimit-functions/ratelimit/internal/printable"
 	"github.com/ratelimit-functions/ratelimit/loader/nodes"
 )
 
-// operators holds the operations of the admin port.
+// operators holds the operations of the admin port. A penalty also blocks keys.
 var operators = []string{"block", "unblock", "override", "override_end", "reset"}
 
 // What to do about a login. REDIS_AUTH is a variable of envoyproxy/ratelimit; see docs/swap.md.
@@ -21,6 +23,14 @@ const (
 	login    = "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"
 	socket   = "check the path; for host:port beside the variables of envoyproxy/ratelimit, set REDIS_SOCKET_TYPE=tcp"
 	deployIt = "deploy it with ratelimit deploy, or start the gateway with --deploy"
+)
+
+// What to do about a connection with TLS, for which the gateway has no flags.
+const (
+	authority   = "name the file with the certificate of the authority in the variable SSL_CERT_FILE"
+	host        = "connect to a host that it is for"
+	certificate = "the gateway has no client certificate: let the server accept clients without (tls-auth-clients no), and use a password"
+	secure      = "check the address, and that the URL begins with rediss:// if the server uses TLS, and with redis:// if it does not"
 )
 
 // For returns err with advice for the operator of the gateway, and with long keys shortened. It rewords
@@ -47,7 +57,7 @@ func For(err error) error {
 	for i, key := range call.Keys {
 		copied.Keys[i] = Cut(key)
 	}
-	switch kind := "application"; {
+	switch {
 	case errors.Is(err, client.ErrNotDeployed):
 		copied.Remedy = deployIt
 	case errors.Is(err, os.ErrNotExist):
@@ -57,14 +67,34 @@ func For(err error) error {
 	case call.Code == "WRONGPASS":
 		copied.Remedy = login
 	case errors.Is(err, client.ErrNoPermission):
-		if slices.Contains(operators, call.Op) {
-			kind = "operator"
+		copied.Remedy = "print the rights that it needs with: ratelimit acl application --all-keys"
+		if slices.Contains(operators, call.Op) { // an application has the rights to all commands of these functions
+			copied.Remedy += "; and grant it +fcall|ratelimit_" + call.Op
 		}
-		copied.Remedy = "print the rights that it needs with: ratelimit acl " + kind + " --all-keys"
 	case call.Code == "MOVED", call.Code == "ASK":
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
+	case call.Remedy == "" && errors.Is(err, client.ErrUnavailable):
+		copied.Remedy = connect(call)
 	}
 	return &copied
+}
+
+// connect returns what to do if no connection can be made because of TLS, or "".
+func connect(e *client.Error) string {
+	switch found := dialing.New("", e.Err, &tls.Config{}, 0, ""); found.Class {
+	case nil:
+		return found.Remedy
+	case dialing.ErrAuthority:
+		return authority
+	case dialing.ErrHost:
+		return host
+	case dialing.ErrCertificate:
+		return certificate
+	}
+	if e.Op == "check" { // later, a server that hangs or ends is the more probable cause
+		return secure
+	}
+	return ""
 }
 
 // deployed returns an error of package loader with advice for the operator.

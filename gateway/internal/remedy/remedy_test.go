@@ -2,11 +2,14 @@ package remedy_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-functions/ratelimit/client"
 	"github.com/ratelimit-functions/ratelimit/embedded"
@@ -28,7 +31,7 @@ func TestFor(t *testing.T) {
 		{"", take, "deploy it with ratelimit deploy, or start the gateway with --deploy"},
 		{"NOPERM this user has no permissions", take, "print the rights that it needs with: ratelimit acl application --all-keys"},
 		{"ERR The user executing the script can't run this command", take, "ratelimit acl application --all-keys"},
-		{"NOPERM this user has no permissions", reset, "ratelimit acl operator --all-keys"},
+		{"NOPERM this user has no permissions", reset, "ratelimit acl application --all-keys; and grant it +fcall|ratelimit_reset"},
 		{"NOAUTH Authentication required.", take, "write redis://:PASSWORD@host:port in REDIS_URL, or set REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"WRONGPASS invalid username-password pair", take, "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"MOVED 1 127.0.0.1:1", take, "write redis+cluster:// in the URL of the servers"},
@@ -78,6 +81,36 @@ func TestForSocket(t *testing.T) {
 	redistest.Require(t, limiter.Close())
 	if got := remedy.For(err); got == nil || !strings.HasSuffix(got.Error(), "; check the path; for host:port beside the variables of envoyproxy/ratelimit, set REDIS_SOCKET_TYPE=tcp") {
 		t.Error(got)
+	}
+}
+
+// TestForTLS checks that an error of a connection with TLS, or without it, says what to do.
+func TestForTLS(t *testing.T) {
+	trusted := x509.NewCertPool()
+	cert, key := redistest.CertificateFiles(t, trusted, "", "127.0.0.1")
+	elsewhere, itsKey := redistest.CertificateFiles(t, trusted, "", "db.example")
+	server := func(cert, key string) string {
+		return redistest.Run(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert).Addr
+	}
+	strict, other := server(cert, key), server(elsewhere, itsKey)
+	config := client.WithTLS(&tls.Config{RootCAs: trusted})
+	for _, tt := range []struct {
+		url     string
+		options []client.Option
+		want    string
+	}{
+		{"rediss://" + strict, nil, "name the file with the certificate of the authority in the variable SSL_CERT_FILE"},
+		{"rediss://" + other, []client.Option{config}, "connect to a host that it is for"},
+		{"rediss://" + strict, []client.Option{config}, "the gateway has no client certificate: let the server accept clients without (tls-auth-clients no), and use a password"},
+		{"redis://" + strict, nil, "check the address, and that the URL begins with rediss:// if the server uses TLS, and with redis:// if it does not"},
+	} {
+		limiter := redistest.Must[*client.Client](t)(client.Open(tt.url, append(tt.options, client.WithTimeout(time.Minute))...))
+		// A server that refuses a certificate may close the connection before the client has read why.
+		redistest.Eventually(t, tt.want, func() bool {
+			err := limiter.Check(t.Context())
+			return err != nil && strings.HasSuffix(remedy.For(err).Error(), "; "+tt.want)
+		})
+		redistest.Require(t, limiter.Close())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,9 +62,10 @@ type app struct {
 	args      []string // the command line
 	commands  []*cobra.Command
 	servers   serverFlags
-	password  string     // the password from --askpass
-	auth      *passwords // the passwords of --auth-command, or nil
-	named     servers    // set after the flags are parsed
+	password  string      // the password from --askpass
+	auth      *passwords  // the passwords of --auth-command, or nil
+	named     servers     // set after the flags are parsed
+	clustered atomic.Bool // whether a server has said that it is a node of a cluster
 	json      bool
 	library   string   // file given with --library
 	policies  []string // files given with --policies

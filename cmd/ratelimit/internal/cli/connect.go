@@ -147,6 +147,7 @@ func (a *app) find(ctx context.Context, s *servers) error {
 			return fmt.Errorf("%s is not a cluster: %s is a standalone server; %s", s.Name, addr, remedy)
 		}
 		s.Cluster = s.Cluster || kind == "cluster"
+		a.clustered.Store(s.Cluster)
 		return nil
 	}
 	return a.unreachable(*s, last)

@@ -139,7 +139,7 @@ func TestServersThatRefuse(t *testing.T) {
 		m.fails(nil, append(strings.Fields(tt.args), "--redis", "redis://"+tt.user+tt.addr)...)
 	}
 	// A command that changes nothing advises the rights that it needs, and no right to load.
-	for _, command := range []string{"status", "plan", "rollback --plan"} {
+	for _, command := range []string{"status", "plan", "rollback --plan", "history"} {
 		do(t, rdb, "ACL", "SETUSER", "looker", "reset", "on", ">pw")
 		args := append(strings.Fields(command), "--redis", "redis://looker:pw@"+addr)
 		_, advice, _ := strings.Cut(run(t, nil, args...).stderr, " ACL SETUSER looker ")

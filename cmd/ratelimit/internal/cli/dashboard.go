@@ -151,6 +151,7 @@ func (a *app) dashboardSource() (dashboard.Source, error) {
 	if err != nil {
 		return dashboard.Source{}, err
 	}
+	a.reads = true
 	var mu sync.Mutex // protects a, which is not safe for concurrent use
 	return dashboard.Source{
 		Name: s.Name, Timeout: s.Options.ReadTimeout,

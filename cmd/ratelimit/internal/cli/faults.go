@@ -45,7 +45,11 @@ func (a *app) faults(s servers, err error, rights string) error {
 		case errors.As(err, &call) && (call.Code != "" || !errors.Is(err, client.ErrUnavailable)):
 			found = append(found, &atNode{name, err})
 		case redis.HasErrorPrefix(err, "NOPERM"):
-			found = append(found, fmt.Errorf("%s: %w; the user needs %s", name, err, rights))
+			needs := rights
+			if a.clustered.Load() {
+				needs += " +cluster|slots +command"
+			}
+			found = append(found, fmt.Errorf("%s: %w; the user needs %s", name, err, needs))
 		case errors.As(err, &refusal):
 			found = append(found, fmt.Errorf("%s: %w", name, err))
 		default:

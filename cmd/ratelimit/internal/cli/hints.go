@@ -120,6 +120,10 @@ func (a *app) expand(hint string, node *nodes.Error) string {
 				return "replace it with: " + again("deploy", "--replace-foreign")
 			}
 			return "replace it with --replace-foreign"
+		case "acl":
+			if a.clustered.Load() {
+				name += " --cluster"
+			}
 		case "watch":
 			return again("status", "--watch")
 		case "deploy":

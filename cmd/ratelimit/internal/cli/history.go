@@ -19,11 +19,12 @@ func (a *app) historyCommand() *cobra.Command {
 servers remember ten deployments of each namespace and of the code, and the text that the last one replaced. With
 --namespace it shows those of that namespace.
 
-` + deployerHelp,
+The user needs the rights that "ratelimit acl planner" prints.`,
 		Example: `  ratelimit history --redis redis://127.0.0.1:6379
   ratelimit history --namespace payments`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.reads = true
 			list, failed, err := onFleet(cmd.Context(), a, func(ctx context.Context, l *loader.Loader) ([]loader.Deployment, error) {
 				return l.History(ctx)
 			})

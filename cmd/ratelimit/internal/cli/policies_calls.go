@@ -94,7 +94,7 @@ type policyLook struct {
 
 func (a *app) lookAtPolicies(ctx context.Context, reader *policycalls.Reader, rdb redis.UniversalClient, s servers) policyLook {
 	fleet, err := reader.Read(ctx, rdb)
-	look := policyLook{fleet: fleet, err: a.faults(s, err, "")}
+	look := policyLook{fleet: fleet, err: a.faults(s, err, "+fcall_ro|ratelimit_info")}
 	if err != nil && look.err == nil {
 		look.err = errors.New("interrupted before every server answered")
 	}

@@ -63,6 +63,29 @@ func TestRefusedEachCommand(t *testing.T) {
 	}
 }
 
+// In a cluster, the advice about rights includes those that a client needs to find the nodes.
+func TestRightsInACluster(t *testing.T) {
+	first, second := startCluster(t)
+	fine(t, nil, "deploy", "--redis", "redis://"+first)
+	for _, addr := range []string{first, second} {
+		do(t, admin(t, addr), "ACL", "SETUSER", "guest", "reset", "on", ">pw", "+ping")
+	}
+	for args, want := range map[string]string{
+		"take k 1/s": " acl --cluster --redis redis://guest:PASSWORD@" + first + " --prefix KEY_PREFIX\n",
+		"top":        "; the user needs " + topRights + " +cluster|slots +command\n",
+		"policies":   "; the user needs +fcall_ro|ratelimit_info +cluster|slots +command\n",
+	} {
+		got := run(t, nil, append(strings.Fields(args), "--redis", "redis://guest:pw@"+first)...)
+		if got.code != exitError || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("%s: %+v\nwant at the end %q", args, got, want)
+		}
+	}
+	look := firstLook(t, serveDashboard(t, "guest:pw@"+first), "does not let the user")
+	if !strings.Contains(look, "'+function|list' '+function|stats' +role") || strings.Contains(look, "+function|load") {
+		t.Errorf("the dashboard says %s", look)
+	}
+}
+
 // A file without policies changes nothing on the server.
 func TestDeployOfAnEmptyFile(t *testing.T) {
 	addr := startRedis(t)
