@@ -109,6 +109,9 @@ func command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Redis, "redis", "redis://127.0.0.1:6379", "URL of the servers; rediss, redis+cluster and redis-sentinel too; REDIS_URL if absent")
+	flags.StringVar(&o.RedisTLS.CA, "redis-tls-ca", "", "authorities of the servers' certificates, in PEM form; those of the system if absent")
+	flags.StringVar(&o.RedisTLS.Cert, "redis-tls-cert", "", "certificate for the servers, in PEM form, if they require one")
+	flags.StringVar(&o.RedisTLS.Key, "redis-tls-key", "", "its key")
 	flags.StringVar(&o.GRPC, "grpc", "127.0.0.1:8081", "address for Envoy's rate limit service and quota service; unix:/path for a socket")
 	flags.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "address for forward auth, the plain API, health and metrics; unix:/path for a socket")
 	flags.StringVar(&o.Admin, "admin", "", "address for block, override, reset and so on, such as 127.0.0.1:8082; other machines need a token")

@@ -207,6 +207,35 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	return "", "", nil
 }
 
+// Files returns a copy of config with the certificates of authorities to trust, and a client certificate
+// with its key, from PEM files; "" for none. In errors, the flags that name the files are prefix followed
+// by ca, cert and key. A renewed certificate is used from the next connection on, if its file and that of
+// the key fit together.
+func Files(config *tls.Config, prefix, ca, cert, key string) (*tls.Config, error) {
+	config = config.Clone()
+	if (cert == "") != (key == "") {
+		return nil, fmt.Errorf("%[1]scert and %[1]skey belong together; give both", prefix)
+	}
+	if cert != "" {
+		first, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%[1]scert and %[1]skey: %[2]w; name files in PEM form that belong together", prefix, err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if renewed, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				return &renewed, nil
+			}
+			return &first, nil
+		}
+	}
+	if ca == "" {
+		return config, nil
+	}
+	var err error
+	config.RootCAs, err = Authorities(prefix+"ca", ca)
+	return config, err
+}
+
 // Authorities returns the certificates in a PEM file. flag names the file in errors.
 func Authorities(flag, file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)

@@ -204,6 +204,15 @@ func (r *reader) redis() {
 	}
 	r.flag("redis", scheme+"://"+user+at, "REDIS_URL", "REDIS_AUTH", "REDIS_TLS", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_SENTINEL_AUTH")
 	r.Flags[len(r.Flags)-1].Secret = true
+	for _, file := range [][2]string{{"redis-tls-ca", "REDIS_TLS_CACERT"}, {"redis-tls-cert", "REDIS_TLS_CLIENT_CERT"}, {"redis-tls-key", "REDIS_TLS_CLIENT_KEY"}} {
+		switch value := r.vars[file[1]]; {
+		case value == "":
+		case strings.HasPrefix(scheme, "rediss"):
+			r.flag(file[0], value, file[1])
+		default:
+			r.note("REDIS_TLS is not true", file[1])
+		}
+	}
 	r.flag("deploy", "true") // Redis needs nothing for envoyproxy/ratelimit, and the library for the gateway
 }
 

@@ -51,6 +51,10 @@ func TestDeployments(t *testing.T) {
 		{"a user", redis + " REDIS_URL=h:1 REDIS_AUTH=me:pw CONFIG_TYPE=GRPC_XDS_SOTW", ports + "--redis=redis://me:pw@h:1 --deploy=true --xds=localhost:18000 --xds-node=default", ""},
 		{"a cluster", redis + " REDIS_URL=h:1,h:2 REDIS_TYPE=CLUSTER", ports + "--redis=redis+cluster://h:1,h:2 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
 		{"Sentinels", redis + " REDIS_URL=main,h:1,h:2 REDIS_TYPE=sentinel REDIS_AUTH=a REDIS_SENTINEL_AUTH=b", ports + "--redis=redis-sentinel://:a@h:1,h:2/main?sentinel_password=b --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"certificates for Redis", redis + " REDIS_URL=h:1 REDIS_TLS=true REDIS_TLS_CACERT=/ca REDIS_TLS_CLIENT_CERT=/cert REDIS_TLS_CLIENT_KEY=/key",
+			ports + "--redis=rediss://h:1 --redis-tls-ca=/ca --redis-tls-cert=/cert --redis-tls-key=/key --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
+		{"certificates without TLS", redis + " REDIS_URL=h:1 REDIS_TLS_CACERT=/ca REDIS_TLS_CLIENT_KEY=/key",
+			ports + "--redis=redis://h:1 --deploy=true --envoy-config=/srv/runtime_data/current/config", "REDIS_TLS_CACERT REDIS_TLS_CLIENT_KEY"},
 		{"a whole URL", redis + " REDIS_URL=rediss://h:1/2", ports + "--redis=rediss://h:1/2 --deploy=true --envoy-config=/srv/runtime_data/current/config", ""},
 		{
 			"ready only with rules",

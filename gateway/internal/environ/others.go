@@ -19,12 +19,9 @@ var trues = map[string]string{
 
 // texts are variables that must not be set, except to the given value.
 var texts = map[string]struct{ value, remedy string }{
-	"BACKEND_TYPE":          {"redis", "the gateway counts in Redis or Valkey; write redis, and give REDIS_URL"},
-	"LOG_FORMAT":            {"text", "the log has lines of text, key=value; write text"},
-	"CACHE_KEY_PREFIX":      {"", "keys begin with the domain; give the gateway a database of its own, as in REDIS_URL=redis://host:6379/1, and remove the variable"},
-	"REDIS_TLS_CACERT":      {"", "name the file in SSL_CERT_FILE instead, and remove the variable"},
-	"REDIS_TLS_CLIENT_CERT": {"", "the gateway has no client certificate for Redis; let Redis ask for a password (tls-auth-clients no), and remove the variable"},
-	"REDIS_TLS_CLIENT_KEY":  {"", "the gateway has no client certificate for Redis; remove the variable"},
+	"BACKEND_TYPE":     {"redis", "the gateway counts in Redis or Valkey; write redis, and give REDIS_URL"},
+	"LOG_FORMAT":       {"text", "the log has lines of text, key=value; write text"},
+	"CACHE_KEY_PREFIX": {"", "keys begin with the domain; give the gateway a database of its own, as in REDIS_URL=redis://host:6379/1, and remove the variable"},
 }
 
 // without are variables without effect, and why. A name that ends with * is a prefix.

@@ -2,6 +2,8 @@ package process
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -74,7 +76,7 @@ func (g *Gateway) connect() error {
 	}
 	if o.Deploy {
 		settings = append(settings, client.WithHealer(loader.Healer(build, loader.Config{}))) // for a server that loses the library later
-		g.deploy = func(ctx context.Context) error { return deploy(ctx, url, build) }
+		g.deploy = func(ctx context.Context) error { return o.deploy(ctx, url, build) }
 	}
 	if o.Batches != "" {
 		n, ttl, err := batches(o.Batches)
@@ -83,13 +85,24 @@ func (g *Gateway) connect() error {
 		}
 		settings = append(settings, client.WithBatches(n, ttl))
 	}
+	checks := []client.Option{client.WithTimeout(max(patience, o.Timeout))}
+	if o.RedisTLS != (RedisTLS{}) {
+		if !strings.HasPrefix(url, "rediss") {
+			return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a URL with TLS; write rediss:// in place of redis://")
+		}
+		config, err := o.RedisTLS.files(&tls.Config{MinVersion: tls.VersionTLS12})
+		if err != nil {
+			return err
+		}
+		settings, checks = append(settings, client.WithTLS(config)), append(checks, client.WithTLS(config))
+	}
 	limiter, err := client.Open(url, settings...)
 	if err != nil {
 		return fmt.Errorf("--redis: %s", strings.TrimPrefix(err.Error(), "ratelimit: client.Open: "))
 	}
 	g.limiter = limiter
 	g.close = append(g.close, func() { _ = limiter.Close() })
-	if g.checker, err = client.Open(url, client.WithTimeout(max(patience, o.Timeout))); err != nil {
+	if g.checker, err = client.Open(url, checks...); err != nil {
 		return err
 	}
 	g.close = append(g.close, func() { _ = g.checker.Close() })
@@ -99,9 +112,9 @@ func (g *Gateway) connect() error {
 // connectHolds opens the connections on which reservations are stored. Their commands are not calls to
 // the library, so the limiter cannot send them.
 func (g *Gateway) connectHolds(url string) error {
-	servers, err := redisurl.Parse(url)
+	servers, err := g.options.servers(url)
 	if err != nil {
-		return fmt.Errorf("--redis: the URL %w", err)
+		return err
 	}
 	servers.Punctual(time.Second)
 	o := &servers.Options
@@ -113,8 +126,27 @@ func (g *Gateway) connectHolds(url string) error {
 	return nil
 }
 
-func deploy(ctx context.Context, url string, build functions.Build) error {
+// RedisTLS names PEM files for connections to Redis: authorities to trust, and a certificate with its key.
+type RedisTLS struct{ CA, Cert, Key string }
+
+func (f RedisTLS) files(config *tls.Config) (*tls.Config, error) {
+	return dialing.Files(config, "--redis-tls-", f.CA, f.Cert, f.Key)
+}
+
+// servers parses the URL of the servers.
+func (o Options) servers(url string) (redisurl.Servers, error) {
 	servers, err := redisurl.Parse(url)
+	if err != nil {
+		return redisurl.Servers{}, fmt.Errorf("--redis: the URL %w", err)
+	}
+	if servers.Options.TLSConfig != nil {
+		servers.Options.TLSConfig, err = o.RedisTLS.files(servers.Options.TLSConfig)
+	}
+	return servers, err
+}
+
+func (o Options) deploy(ctx context.Context, url string, build functions.Build) error {
+	servers, err := o.servers(url)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,7 @@ type Options struct {
 	Batches        string        // arguments of client.WithBatches as "n,ttl"; empty for no batches
 	Headers        bool          // add X-RateLimit fields to gRPC responses
 	TLS            TLSFiles
+	RedisTLS       RedisTLS
 	Log            *slog.Logger
 
 	checks      bool                       // nothing runs: the options are only checked

@@ -66,6 +66,29 @@ func (g *gateway) overTLS(t *testing.T, config *tls.Config) (ports int, err erro
 	return ports, cmp.Or(err, grpcErr)
 }
 
+// TestRedisOverTLS checks that all connections to Redis use the certificates of the flags: those that
+// deploy, check, decide and store reservations. A renewed certificate is used without a restart.
+func TestRedisOverTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := redistest.CertificateFiles(t, x509.NewCertPool(), "", "127.0.0.1")
+	old, oldKey := redistest.CertificateFiles(t, x509.NewCertPool(), "gateway")
+	files := process.RedisTLS{CA: cert, Cert: t.TempDir() + "/cert.pem", Key: t.TempDir() + "/key.pem"}
+	replace := func(from, key string) {
+		write(t, files.Cert, string(must[[]byte](t)(os.ReadFile(from))))
+		write(t, files.Key, string(must[[]byte](t)(os.ReadFile(key))))
+	}
+	redis := redistest.Run(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "yes")
+	replace(old, oldKey)
+	g := start(t, process.Options{Redis: "rediss://" + redis.Addr, RedisTLS: files, Deploy: true})
+	g.says(t, "not ready")
+	replace(cert, key)
+	g.ready(t)
+	g.reserve(t)
+	if !g.left(t, "40") {
+		t.Error("the reservation charges nothing")
+	}
+}
+
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	trusted := x509.NewCertPool()

@@ -25,11 +25,11 @@ const (
 	deployIt = "deploy it with ratelimit deploy, or start the gateway with --deploy"
 )
 
-// What to do about a connection with TLS, for which the gateway has no flags.
+// What to do about a connection with TLS. The variables are those of envoyproxy/ratelimit.
 const (
-	authority   = "name the file with the certificate of the authority in the variable SSL_CERT_FILE"
+	authority   = "name the file with the certificate of the authority in --redis-tls-ca, or in REDIS_TLS_CACERT beside the variables of envoyproxy/ratelimit"
 	host        = "connect to a host that it is for"
-	certificate = "the gateway has no client certificate: let the server accept clients without (tls-auth-clients no), and use a password"
+	certificate = "name a certificate that the server trusts in --redis-tls-cert, and its key in --redis-tls-key; or in REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY beside the variables of envoyproxy/ratelimit"
 	secure      = "check the address, and that the URL begins with rediss:// if the server uses TLS, and with redis:// if it does not"
 )
 

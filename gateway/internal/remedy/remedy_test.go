@@ -99,9 +99,9 @@ func TestForTLS(t *testing.T) {
 		options []client.Option
 		want    string
 	}{
-		{"rediss://" + strict, nil, "name the file with the certificate of the authority in the variable SSL_CERT_FILE"},
+		{"rediss://" + strict, nil, "name the file with the certificate of the authority in --redis-tls-ca, or in REDIS_TLS_CACERT beside the variables of envoyproxy/ratelimit"},
 		{"rediss://" + other, []client.Option{config}, "connect to a host that it is for"},
-		{"rediss://" + strict, []client.Option{config}, "the gateway has no client certificate: let the server accept clients without (tls-auth-clients no), and use a password"},
+		{"rediss://" + strict, []client.Option{config}, "name a certificate that the server trusts in --redis-tls-cert, and its key in --redis-tls-key; or in REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY beside the variables of envoyproxy/ratelimit"},
 		{"redis://" + strict, nil, "check the address, and that the URL begins with rediss:// if the server uses TLS, and with redis:// if it does not"},
 	} {
 		limiter := redistest.Must[*client.Client](t)(client.Open(tt.url, append(tt.options, client.WithTimeout(time.Minute))...))

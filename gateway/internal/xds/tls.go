@@ -3,7 +3,6 @@ package xds
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,22 +25,10 @@ func (t TLS) credentials() (credentials.TransportCredentials, error) {
 		return nil, errors.New("--xds-tls-ca, --xds-tls-cert, --xds-tls-key and --xds-tls-name are for --xds-tls; add it, or leave them out")
 	case !t.On:
 		return insecure.NewCredentials(), nil
-	case (t.Cert == "") != (t.Key == ""):
-		return nil, errors.New("--xds-tls-cert and --xds-tls-key belong together; give both")
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name}
-	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--xds-tls-cert and --xds-tls-key: %w; name files in PEM form that belong together", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	if t.CA != "" {
-		var err error
-		if config.RootCAs, err = dialing.Authorities("--xds-tls-ca", t.CA); err != nil {
-			return nil, err
-		}
+	config, err := dialing.Files(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Name}, "--xds-tls-", t.CA, t.Cert, t.Key)
+	if err != nil {
+		return nil, err
 	}
 	return credentials.NewTLS(config), nil
 }

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"crypto/tls"
 	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,19 +16,9 @@ func (a *app) tlsFiles(o *redis.Options) error {
 	if o.TLSConfig == nil {
 		return errors.New("--tls-ca, --tls-cert and --tls-key need a URL with TLS; write rediss:// in place of redis://")
 	}
-	config := o.TLSConfig.Clone()
-	if f.caFile != "" {
-		var err error
-		if config.RootCAs, err = dialing.Authorities("--tls-ca", f.caFile); err != nil {
-			return err
-		}
-	}
-	if f.certFile != "" {
-		pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
-		if err != nil {
-			return fmt.Errorf("--tls-cert and --tls-key: %w; name files in PEM form that belong together", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	config, err := dialing.Files(o.TLSConfig, "--tls-", f.caFile, f.certFile, f.keyFile)
+	if err != nil {
+		return err
 	}
 	o.TLSConfig = config
 	return nil
