@@ -196,8 +196,8 @@ func (c *Interceptor) wait(ctx context.Context, req client.Request) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return notMade{err, status.FromContextError(ctx.Err())}
+	case adapter.Ended(ctx):
+		return notMade{err, status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded))}
 	case errors.Is(err, client.ErrMisconfigured):
 		return notMade{err, status.New(codes.Internal, err.Error())}
 	case !errors.Is(err, client.ErrLimited), !errors.As(err, &limited), errors.Is(err, client.ErrOutcomeUnknown):

@@ -112,6 +112,13 @@ func TestGivesUp(t *testing.T) {
 	grpctest.CheckStatus(t, grpctest.Call(ctx, c), codes.Canceled, -1)
 }
 
+// If the deadline has passed, and the timer of the context has not fired yet, the status is that of the deadline.
+func TestAboutToExpire(t *testing.T) {
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)
+	grpctest.CheckStatus(t, grpctest.Call(limitertest.AboutToExpire{Context: t.Context()}, c), codes.DeadlineExceeded, -1)
+}
+
 func TestHeeds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
