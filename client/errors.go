@@ -128,6 +128,9 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&b, " and %d more", len(e.Keys)-i)
 			break
 		}
+		if len(key) > 256 { // the limit of a key is 64 KiB, and callers may choose it
+			key = key[:256] + "..."
+		}
 		fmt.Fprintf(&b, " %q", key)
 	}
 	b.WriteString(": ")

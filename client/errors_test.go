@@ -367,9 +367,10 @@ func TestWordsOfOtherCalls(t *testing.T) {
 	}
 }
 
+// An error names three keys, and of a long one only the beginning.
 func TestErrorNamesFewKeys(t *testing.T) {
-	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", "b", "c", "d", "e")
-	if want := `ratelimit: reset "a" "b" "c" and 2 more: the server answered: ERR x; whether it took effect is not known`; err == nil || err.Error() != want {
+	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", strings.Repeat("b", 300), "c", "d", "e")
+	if want := `ratelimit: reset "a" "` + strings.Repeat("b", 256) + `..." "c" and 2 more: the server answered: ERR x; whether it took effect is not known`; err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }
