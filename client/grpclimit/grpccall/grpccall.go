@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -154,6 +155,9 @@ func (s *clientStream) SendMsg(m any) error {
 		req := s.req
 		req.OnceKey, req.OnceTTL = "", 0
 		if err := s.client.wait(s.Context(), req); err != nil {
+			if s.Context().Err() != nil && !adapter.Ended(s.call.ctx) { // the server has ended the stream, and RecvMsg has the status
+				return io.EOF
+			}
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,6 +177,22 @@ func TestPerMessage(t *testing.T) {
 	if s.Got != 2 {
 		t.Errorf("%d messages arrived, want 2", s.Got)
 	}
+}
+
+// As without an Interceptor, io.EOF tells a sender that the server has ended the stream.
+func TestPerMessageAfterTheEnd(t *testing.T) {
+	limiter, _ := grpctest.NewLimiter(t)
+	s := &grpctest.Service{Fail: func() error { return status.Error(codes.DataLoss, "gone") }}
+	c := grpctest.Start(t, s, nil, newClient(t, limiter, "100/d", grpccall.WithPerMessage())...)
+	ctx, cancel := context.WithCancel(t.Context())
+	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(ctx))
+	grpctest.CheckStatus(t, grpctest.Exchange(stream), codes.DataLoss, -1)
+	if err := stream.Send(&testpb.StreamingOutputCallRequest{}); err != io.EOF {
+		t.Errorf("error %v, want %v", err, io.EOF)
+	}
+	limitertest.WantUsed(t, limiter, key, 1)
+	cancel()
+	grpctest.CheckStatus(t, stream.Send(&testpb.StreamingOutputCallRequest{}), codes.Canceled, -1)
 }
 
 func TestStreamCountsOnce(t *testing.T) {
