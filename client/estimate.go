@@ -54,7 +54,7 @@ type correction struct {
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
 // If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in
-// its slot, and the error is ErrMisconfigured. So it is if the first key is almost as long as a key can be.
+// its slot, and the error is ErrMisconfigured. So it is if the first key is almost 64 KiB long.
 func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
