@@ -55,7 +55,7 @@ func (r Result) Charged(req Request) ([]int64, error) {
 	}
 	// The enforced limits allowed the call, so Shadow.Index is a key of a shadow policy. If the call names
 	// no other policy, all keys of that policy were charged the same number of units.
-	first, end := r.Shadow.Index-1, r.Shadow.Index
+	first, end := max(r.Shadow.Index-1, 0), min(r.Shadow.Index, len(units)) // a Result of a layer may have no Index
 	if req.policies() == 1 {
 		first = slices.IndexFunc(req.Limits, isPolicy)
 		end = first + 1 + len(req.Keys) - len(req.Limits)

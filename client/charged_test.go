@@ -44,6 +44,8 @@ func TestCharged(t *testing.T) {
 		{"shadow", "@a", 2, []int64{3, 5}, false, denied(2), []int64{0, 0}, nil},
 		{"between limits", "1/s @a 1/s", 4, []int64{2}, false, denied(3), []int64{2, 0, 0, 2}, nil},
 		{"first of two", "@a @b", 2, nil, false, denied(1), []int64{0, 1}, nil},
+		{"of a layer, no index", "@a @b", 2, nil, false, denied(0), []int64{1, 1}, nil},
+		{"of a layer, no such index", "@a @b", 2, nil, false, denied(3), []int64{1, 1}, nil},
 		{"second of two", "@a @b", 2, nil, false, denied(2), []int64{1, 0}, nil},
 		{"up to, shadow", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Result{Allowed: true, Taken: 2, Index: 2}}, []int64{4, 2}, nil},
 		{"up to, shadow that denies", "1/s @a", 2, []int64{9}, true, &client.Result{Allowed: true, Taken: 4, Shadow: &client.Result{Index: 2}}, []int64{4, 0}, nil},

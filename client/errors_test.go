@@ -369,12 +369,8 @@ func TestWordsOfOtherCalls(t *testing.T) {
 
 // An error shows at most three keys, and 200 bytes of each.
 func TestErrorNamesFewKeys(t *testing.T) {
-	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", "b", "c", "d", "e")
-	if want := `ratelimit: reset "a" "b" "c" and 2 more: the server answered: ERR x; whether it took effect is not known`; err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
-	_, err = newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), strings.Repeat("k", 201))
-	if want := `ratelimit: reset "` + strings.Repeat("k", 200) + `...": the server answered: `; err == nil || !strings.HasPrefix(err.Error(), want) {
+	_, err := newClient(t, &fake{err: answered("ERR x"), sent: true}).Reset(t.Context(), "a", strings.Repeat("b", 300), "c", "d", "e")
+	if want := `ratelimit: reset "a" "` + strings.Repeat("b", 200) + `..." "c" and 2 more: the server answered: ERR x; whether it took effect is not known`; err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }

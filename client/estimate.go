@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,9 @@ import (
 // settleWithin is how long Settle repeats a correction whose outcome is unknown, from its first
 // attempt.
 const settleWithin = 10 * time.Minute
+
+// mostKeyBytes is the length of the longest key that the library accepts.
+const mostKeyBytes = 65536
 
 // Estimate is an estimate that was charged for work whose cost is known only afterwards, such as the
 // tokens of a language model. [Estimate.Settle] then corrects the charge. If an Estimate is never
@@ -50,7 +54,7 @@ type correction struct {
 //
 // A settlement stores its reply on the server in a separate key, in the hash slot of the first key.
 // If the first key contains "}" and has no hash tag, such as "{}x", the client cannot make a key in
-// its slot, and the error is ErrMisconfigured.
+// its slot, and the error is ErrMisconfigured. So it is if the first key is almost 64 KiB long.
 func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, error) {
 	err := req.check()
 	if err == nil && (req.UpTo || req.Force || req.OnceKey != "") {
@@ -59,6 +63,10 @@ func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, erro
 	var slot string
 	if err == nil {
 		slot, err = keytext.SameSlot(c.prefix, req.Keys[0])
+	}
+	once := slot + ":hold:" + rand.Text()
+	if n := len(c.prefix+once+":back") - mostKeyBytes; err == nil && n > 0 {
+		err = fmt.Errorf("BADKEYS the first key is too long by %d bytes for the key of its settlement, which contains it; give a shorter one", n)
 	}
 	if err != nil {
 		return nil, c.observers.refuse(ctx, "take", c.keys(req.keys("take")), req.Limits, err)
@@ -70,7 +78,7 @@ func (c *Client) TakeEstimate(ctx context.Context, req Request) (*Estimate, erro
 		return nil, err
 	}
 	req.Keys, req.Limits, req.Costs = slices.Clone(req.Keys), slices.Clone(req.Limits), slices.Clone(req.Costs) // the caller may reuse its own
-	h := &Estimate{client: c, req: req, once: slot + ":hold:" + rand.Text()}
+	h := &Estimate{client: c, req: req, once: once}
 	h.charged, h.doubt = res.Charged(req)
 	if !req.Each {
 		res.Each = nil

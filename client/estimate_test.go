@@ -210,6 +210,7 @@ func TestSettleKeys(t *testing.T) {
 		{"rl:", "a{b}", "rl:a{b}:hold:"},
 		{"{rl}:", "user:42", "{rl}:user:42:hold:"},
 		{"", "{}x", ""}, {"", "a}", ""}, {"a{", "b", ""},
+		{"", strings.Repeat("a", 65536-39), "{aaa"}, {"", strings.Repeat("a", 65536-38), ""}, {"r:", strings.Repeat("a", 65536-42), ""},
 	} {
 		f := &fake{reply: integers(1, 10, 4, 0, 36000, 1)}
 		c := newClient(t, f, client.WithPrefix(tt.prefix))

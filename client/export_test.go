@@ -150,6 +150,23 @@ func Waiting(c *Client) int {
 	return len(c.waits.queues.byName)
 }
 
+// WaitingKeys returns how many keys the queues of c have.
+func WaitingKeys(c *Client) int {
+	c.waits.queues.mu.Lock()
+	defer c.waits.queues.mu.Unlock()
+	return len(c.waits.queues.byKey)
+}
+
+// Waiters returns how many callers wait in the queues of c.
+func Waiters(c *Client) (n int) {
+	c.waits.queues.mu.Lock()
+	defer c.waits.queues.mu.Unlock()
+	for _, q := range c.waits.queues.byName {
+		n += len(q.waiters)
+	}
+	return n
+}
+
 // TakeLate takes one unit, like a call that has just found its key's batch empty.
 func TakeLate(c *Client, key string, limit Limit) (Result, error) {
 	return c.batches.takeShared(context.Background(), For(key, limit), single{sharedKey: sharedKey{key: key}, limit: limit, cost: 1})

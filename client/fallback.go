@@ -62,7 +62,7 @@ var (
 // WithFallback sets the client's [Fallback], which selects the result of calls if no server
 // decides.
 func WithFallback(f Fallback) Option {
-	return option("WithFallback", f, func(c *config) error {
+	return option("WithFallback", "a fallback", func(c *config) error {
 		if f.kind == 0 {
 			return errors.New("the fallback is the zero value; give ReturnError, FailOpen, FailClosed or LocalFallback")
 		}

@@ -29,7 +29,8 @@ import "context"
 // Penalize and Warning (httplimit and grpclimit), and Block (httpcall and grpccall). The outermost layer that
 // has a method is asked. If none has it, a check finds no fault, there is no warning, and what must be given
 // back or blocked returns an error. A layer that changes keys or limits has these six methods itself, or
-// no Unwrap: otherwise they get the keys and limits as they were.
+// no Unwrap: otherwise they get the keys and limits as they were. So does a layer that sets an OnceKey:
+// otherwise, each of the calls that it makes one gives back the units that were charged once.
 //
 // A layer has a field for the Limiter beneath, and does not embed a *Client: Allow, Wait and the other
 // methods of an embedded Client would not call the layer's Take. With a layer, Allow(ctx, key, limit) is

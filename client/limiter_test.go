@@ -153,10 +153,8 @@ func TestOptionsGivenTwice(t *testing.T) {
 	} {
 		wantText(t, second(client.New((&fake{}).client(), opt, opt)), "ratelimit: client.New: "+want)
 	}
-	if err := second(client.New((&fake{}).client(), client.WithFallback(client.FailOpen), client.WithFallback(client.LocalFallback(0.1)))); err == nil ||
-		!strings.Contains(err.Error(), "WithFallback is given twice") {
-		t.Error(err)
-	}
+	wantText(t, second(client.New((&fake{}).client(), client.WithFallback(client.FailOpen), client.WithFallback(client.LocalFallback(0.1)))),
+		`ratelimit: client.New: WithFallback is given twice, as "a fallback" and as "a fallback"; give it once`)
 	secure := client.WithTLS(&tls.Config{})
 	wantText(t, second(client.Open("rediss://127.0.0.1:1", secure, secure)), `ratelimit: client.Open: WithTLS is given twice, as "a configuration" and as "a configuration"; give it once`)
 }
@@ -249,6 +247,18 @@ func TestTakeAll(t *testing.T) {
 	require(t, c.Close())
 	_, err = c.TakeAll(t.Context(), client.For("a", "5/m"), client.For("b", "5/m"))
 	wantClasses(t, "closed", err, client.ErrUnavailable)
+}
+
+// If an observer panics, the caller of TakeAll does, as the caller of Take.
+func TestTakeAllPanics(t *testing.T) {
+	c := newTestbed(t).client(t, client.WithObserver(client.Observer{Call: func(context.Context, client.Observation) { panic("no disk") }}))
+	defer func() {
+		if p := fmt.Sprint(recover()); !strings.HasPrefix(p, "no disk\n") {
+			t.Errorf("TakeAll panicked with %s", p)
+		}
+	}()
+	_, err := c.TakeAll(t.Context(), client.For("a", "5/m"), client.For("b", "5/m"))
+	t.Errorf("TakeAll returned %v", err)
 }
 
 // In a cluster, TakeAll needs a round trip for each node, and a call that shares none has its own.

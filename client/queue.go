@@ -61,7 +61,7 @@ func (s *queues) join(name string, keys []string, n int64, deadline time.Time) *
 	defer s.mu.Unlock()
 	q := s.byName[name]
 	if q == nil {
-		q = &queue{keys: keys}
+		q = &queue{keys: slices.Clone(keys)} // the caller may reuse its own
 		s.byName[name] = q
 		for _, key := range keys {
 			s.byKey[key] = append(s.byKey[key], q)

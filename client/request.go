@@ -114,8 +114,9 @@ type Request struct {
 
 	// UsageKey, if not empty, is the key in which the decision is counted, even if it is a denial.
 	// A decision that repeats a reply stored under an OnceKey is not counted. [Client.Usage]
-	// returns the counts. Several limited keys may share a UsageKey. For a policy with track, a call with an
-	// OnceKey must name it here: with the usage key among Keys, the error is [ErrMisconfigured].
+	// returns the counts. Several limited keys may share a UsageKey. For a policy with track, name it
+	// here and not among Keys: Each and [Result.Charged] are about the Keys, and with an OnceKey the error
+	// is [ErrMisconfigured].
 	UsageKey string
 
 	// WaitUntil is for [Client.Wait]: the latest time until which it waits. If WaitUntil is zero, only

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-functions/ratelimit/client"
+	"github.com/ratelimit-functions/ratelimit/internal/redistest"
 )
 
 // A caller may write into the slices of its Request, and into the keys that it gave to a call, once the
@@ -76,6 +77,26 @@ func TestSlicesMayBeReused(t *testing.T) {
 	must[client.Result](t)(hold.Settle(t.Context(), 2))
 	wantLeft(t, "settled", c, "k", "10/h", 8)
 	wantLeft(t, "reused", c, "reused", "10/h", 10)
+}
+
+// A caller that leaves a queue may reuse its keys while others wait in it.
+func TestKeysOfAQueueMayBeReused(t *testing.T) {
+	c := newClient(t, &fake{reply: integers(0, 1, 0, 9000, 9000, 1)})
+	var leave [2]func()
+	var reqs [2]client.Request
+	for i := range reqs {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		reqs[i] = client.For("k", "1/s")
+		go func() { left <- c.Wait(ctx, reqs[i]) }()
+		leave[i] = func() { cancel(); <-left; reqs[i].Keys[0] = "reused" }
+		redistest.Eventually(t, "it waits", func() bool { return client.Waiters(c) == i+1 })
+	}
+	leave[0]()
+	leave[1]()
+	if n := client.WaitingKeys(c); n != 0 {
+		t.Errorf("%d keys are left that nobody waits for", n)
+	}
 }
 
 // The same for callers that share round trips, requests for batches and their errors, with the race

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -18,9 +20,15 @@ func (c *Client) TakeAll(ctx context.Context, reqs ...Request) ([]Result, error)
 	results, errs := make([]Result, len(reqs)), make([]error, len(reqs))
 	all := &together{server: c.server, missing: len(reqs), trips: map[*breaker]*roundTrip{}}
 	var calls sync.WaitGroup
+	panics := make(chan any, len(reqs))
 	for i, req := range reqs {
 		req.with = &seat{of: all}
 		calls.Go(func() {
+			defer func() {
+				if p := recover(); p != nil { // an observer has panicked: its caller does, who can recover
+					panics <- fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+				}
+			}()
 			defer req.with.leave()
 			if results[i], errs[i] = c.Take(ctx, req); errs[i] != nil {
 				results[i].Err = errs[i]
@@ -28,6 +36,9 @@ func (c *Client) TakeAll(ctx context.Context, reqs ...Request) ([]Result, error)
 		})
 	}
 	calls.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
 	return results, errors.Join(errs...)
 }
 

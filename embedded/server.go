@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -38,6 +39,9 @@ type Server struct {
 func Start(opts ...Option) (*Server, error) {
 	o := options{addr: "127.0.0.1:0"}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("embedded: an option is nil; leave it out")
+		}
 		opt(&o)
 	}
 	s := &Server{

@@ -85,6 +85,7 @@ func TestStartFails(t *testing.T) {
 		want string
 	}{
 		{[]Option{WithAddr(taken.Addr())}, "embedded: cannot listen on " + taken.Addr()},
+		{[]Option{nil}, "embedded: an option is nil; leave it out"},
 		{[]Option{WithLibrary("return 1")}, "embedded: the library given to WithLibrary does not load: ERR Missing library metadata"},
 		{[]Option{WithTime(time.Unix(-5, 0))}, "embedded: the clock cannot be set to "},
 	} {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -90,6 +91,9 @@ func Digest(text string) string {
 func New(opts ...Option) (Build, error) {
 	var o options
 	for _, opt := range opts {
+		if opt == nil {
+			return Build{}, errors.New("functions: an option is nil; leave it out")
+		}
 		opt(&o)
 	}
 	if len(o.policies) == 0 {

@@ -53,6 +53,12 @@ func TestTheBuildIDFollowsTheSources(t *testing.T) {
 	}
 }
 
+func TestNilOption(t *testing.T) {
+	if _, err := New(nil); err == nil || err.Error() != "functions: an option is nil; leave it out" {
+		t.Error(err)
+	}
+}
+
 func TestABuildWithoutItsMarksIsRefused(t *testing.T) {
 	_, err := build(joining(fstest.MapFS{
 		"src/00_library.lua":   {Data: []byte("local v = '@VERSION@' --[[@POLICIES@]]\n")},

@@ -80,6 +80,9 @@ type Failure struct {
 // starts with an empty keyspace. If only is not nil, Run skips the tests whose names do not match
 // it. Run returns an error if the tests could not be run.
 func (f *TestFile) Run(ctx context.Context, only *regexp.Regexp) (Results, error) {
+	if f == nil || f.Policies == nil {
+		return Results{}, errors.New("the TestFile has no policies; read it with ReadTests")
+	}
 	results := Results{File: f.Name, Tests: []Result{}}
 	began := time.Now()
 	build, err := f.Policies.build()

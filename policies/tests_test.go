@@ -80,6 +80,14 @@ func TestFailures(t *testing.T) {
 
 // TestRunsAreIndependent checks that each test has its own keys and its own start time, and can be
 // selected by name.
+func TestZeroTestFile(t *testing.T) {
+	for _, f := range []*TestFile{nil, {}} {
+		if _, err := f.Run(t.Context(), nil); err == nil || err.Error() != "the TestFile has no policies; read it with ReadTests" {
+			t.Error(err)
+		}
+	}
+}
+
 func TestRunsAreIndependent(t *testing.T) {
 	file := must[*TestFile](t)(readTests(t, `policies: p.yaml
 tests:

@@ -6,7 +6,10 @@ import "github.com/ratelimit-functions/ratelimit/client"
 func Of(req client.Request, res client.Result) Decision {
 	d := Decision{
 		Allowed: res.Allowed, Limit: res.Limit, Remaining: res.Remaining, RetryAfterMS: ms(res.RetryAfter),
-		ResetAfterMS: ms(res.ResetAfter), Index: res.Index, Key: req.Keys[res.Index-1],
+		ResetAfterMS: ms(res.ResetAfter), Index: res.Index,
+	}
+	if res.Index > 0 { // 0 without a decision
+		d.Key = req.Keys[res.Index-1]
 	}
 	if s := res.Shadow; s != nil {
 		d.Shadow = &Shadow{Allowed: s.Allowed, RetryAfterMS: ms(s.RetryAfter), Index: s.Index}

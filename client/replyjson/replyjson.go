@@ -12,8 +12,8 @@ type Decision struct {
 	Remaining    int64  `json:"remaining"`
 	RetryAfterMS int64  `json:"retry_after_ms"` // -1: never
 	ResetAfterMS int64  `json:"reset_after_ms"`
-	Index        int    `json:"index"` // number of the binding key, from 1
-	Key          string `json:"key"`   // the binding key
+	Index        int    `json:"index"` // number of the binding key, from 1; 0 if there is no decision
+	Key          string `json:"key"`   // the binding key, or ""
 
 	Shadow *Shadow `json:"shadow,omitempty"` // for a call with a shadow policy
 	Each   []Key   `json:"each,omitempty"`   // for a call with Each

@@ -9,6 +9,13 @@ import (
 	"github.com/ratelimit-functions/ratelimit/client/replyjson"
 )
 
+// A result without a decision, as TakeAll returns it, has no binding key.
+func ExampleOf_withoutDecision() {
+	text, err := json.Marshal(replyjson.Of(client.For("user:7", "10/s"), client.Result{}))
+	fmt.Println(string(text), err)
+	// Output: {"allowed":false,"limit":0,"remaining":0,"retry_after_ms":0,"reset_after_ms":0,"index":0,"key":""} <nil>
+}
+
 // A denied request. RetryAfter is negative if the limit can never allow the request.
 func ExampleOf() {
 	req := client.Request{Keys: []string{"user:7"}, Limits: []client.Limit{"10/s"}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -154,6 +155,9 @@ func (s *clientStream) SendMsg(m any) error {
 		req := s.req
 		req.OnceKey, req.OnceTTL = "", 0
 		if err := s.client.wait(s.Context(), req); err != nil {
+			if s.Context().Err() != nil && !adapter.Ended(s.call.ctx) { // the server has ended the stream, and RecvMsg has the status
+				return io.EOF
+			}
 			return err
 		}
 	}
@@ -196,8 +200,8 @@ func (c *Interceptor) wait(ctx context.Context, req client.Request) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return notMade{err, status.FromContextError(ctx.Err())}
+	case adapter.Ended(ctx):
+		return notMade{err, status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded))}
 	case errors.Is(err, client.ErrMisconfigured):
 		return notMade{err, status.New(codes.Internal, err.Error())}
 	case !errors.Is(err, client.ErrLimited), !errors.As(err, &limited), errors.Is(err, client.ErrOutcomeUnknown):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,13 @@ func TestGivesUp(t *testing.T) {
 	grpctest.CheckStatus(t, grpctest.Call(ctx, c), codes.Canceled, -1)
 }
 
+// If the deadline has passed, and the timer of the context has not fired yet, the status is that of the deadline.
+func TestAboutToExpire(t *testing.T) {
+	limiter, _ := grpctest.NewLimiter(t)
+	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)
+	grpctest.CheckStatus(t, grpctest.Call(limitertest.AboutToExpire{Context: t.Context()}, c), codes.DeadlineExceeded, -1)
+}
+
 func TestHeeds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -169,6 +177,22 @@ func TestPerMessage(t *testing.T) {
 	if s.Got != 2 {
 		t.Errorf("%d messages arrived, want 2", s.Got)
 	}
+}
+
+// As without an Interceptor, io.EOF tells a sender that the server has ended the stream.
+func TestPerMessageAfterTheEnd(t *testing.T) {
+	limiter, _ := grpctest.NewLimiter(t)
+	s := &grpctest.Service{Fail: func() error { return status.Error(codes.DataLoss, "gone") }}
+	c := grpctest.Start(t, s, nil, newClient(t, limiter, "100/d", grpccall.WithPerMessage())...)
+	ctx, cancel := context.WithCancel(t.Context())
+	stream := must[testpb.TestService_FullDuplexCallClient](t)(c.FullDuplexCall(ctx))
+	grpctest.CheckStatus(t, grpctest.Exchange(stream), codes.DataLoss, -1)
+	if err := stream.Send(&testpb.StreamingOutputCallRequest{}); err != io.EOF {
+		t.Errorf("error %v, want %v", err, io.EOF)
+	}
+	limitertest.WantUsed(t, limiter, key, 1)
+	cancel()
+	grpctest.CheckStatus(t, stream.Send(&testpb.StreamingOutputCallRequest{}), codes.Canceled, -1)
 }
 
 func TestStreamCountsOnce(t *testing.T) {
