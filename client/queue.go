@@ -224,6 +224,10 @@ func (w *waiter) refuse() bool {
 // beyond reports whether w requests more units than the capacity of the limit, if that is known.
 func (w *waiter) beyond() bool { return w.queue.most > 0 && w.n > w.queue.most }
 
+// longestPause is the longest time after which a denied caller retries: another process may have lifted
+// the block or raised the limit.
+const longestPause = time.Minute
+
 // queued is a call that waits in a queue.
 type queued struct {
 	verb     string
@@ -314,11 +318,11 @@ func (in *waits) inTurn(ctx context.Context, t queued) (Result, error) {
 			most = 0
 		}
 		in.queues.rest(w, now.Add(pause), most)
-		if err := in.lifetime.wait(ctx, w.wake, time.After(pause)); err != nil {
+		if err := in.lifetime.wait(ctx, w.wake, time.After(min(pause, longestPause))); err != nil {
 			return Result{}, t.ended(in.queues, w, err, doubt)
 		}
 		in.queues.rested(w)
-		if time.Since(now) >= pause { // otherwise it was woken, and a denial is no reason to wait for longer
+		if time.Since(now) >= pause { // otherwise it retries early, and a denial is no reason to wait for longer
 			denials++
 		}
 	}

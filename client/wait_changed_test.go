@@ -98,3 +98,24 @@ func TestWaitAfterALocalShare(t *testing.T) {
 		}
 	})
 }
+
+// A caller asks again after a minute, because another process may have lifted the block, or given the key
+// another limit. It asks no more often.
+func TestWaitForAKeyThatAnotherProcessChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *virtual, c *client.Client) {
+		other := v.client(t, client.WithPrefix("rl:"))
+		check(t, c.Block(t.Context(), client.Block{For: 24 * time.Hour}, "k"))
+		began, calls := time.Now(), v.seen("take")
+		done := make(chan error, 1)
+		go func() { done <- c.Wait(t.Context(), client.For("k", "2/h")) }()
+		time.Sleep(10*time.Hour + time.Second)
+		check(t, second(other.Unblock(t.Context(), "k")))
+		check(t, <-done)
+		if took := time.Since(began); took > 10*time.Hour+2*time.Minute {
+			t.Errorf("the wait took %v", took)
+		}
+		if n := v.seen("take") - calls; n < 600 || n > 603 {
+			t.Errorf("%d calls in ten hours", n)
+		}
+	})
+}
