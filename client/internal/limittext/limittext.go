@@ -52,7 +52,7 @@ var (
 
 	// most is the maximum sum of buckets (sliding_window) or of n (sliding_log) over the rates of a
 	// limit.
-	most = map[string]int64{"sliding_window": 5000, "sliding_log": 100000}
+	most = map[string]int64{"sliding_window": 3000, "sliding_log": 100000}
 
 	named  = regexp.MustCompile(`(?s)^[ \t-\r]*([A-Za-z_][A-Za-z0-9_]*)[ \t-\r]+(.*)$`)
 	leases = regexp.MustCompile(`^[ \t-\r]*concurrency[ \t-\r]+([^ \t-\r]+)[ \t-\r]+lease=([^ \t-\r]+)[ \t-\r]*$`)
