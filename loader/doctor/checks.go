@@ -159,6 +159,19 @@ var (
 	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
 )
 
+// takenNames looks for other libraries that register functions of the ratelimit library, which
+// therefore cannot be loaded.
+func (x *examination) takenNames(ctx context.Context, c *nodes.Conn) {
+	ours := text.Functions(functions.Source())
+	libraries, _ := c.Libraries(ctx) // ReadLibrary has reported an error
+	for _, l := range libraries {
+		if i := slices.IndexFunc(l.Functions, func(name string) bool { return slices.Contains(ours, strings.ToLower(name)) }); i >= 0 {
+			x.find("library", c.Address(), nil, fmt.Sprintf("has a library %q that registers %s", l.Name, strings.ToLower(l.Functions[i])),
+				"calls get replies of another form, and deployments fail", "delete it with FUNCTION DELETE "+l.Name+" or rename its function, then deploy")
+		}
+	}
+}
+
 // rights tries each command that a deployment needs, in a form that changes nothing.
 func (x *examination) rights(ctx context.Context, c *nodes.Conn) {
 	var missing []string
