@@ -114,6 +114,10 @@ func (x *examination) lag(addr string, m map[string]string) {
 	if m["role"] == "slave" && m["master_link_status"] != "up" {
 		find("its link to its primary %s:%s is %s", m["master_host"], m["master_port"], m["master_link_status"])
 	}
+	if m["role"] == "slave" && m["slave_read_only"] == "0" {
+		x.find("replicas", addr, nil, "it is a replica that accepts writes (replica-read-only no)",
+			"it decides calls that reach it without its primary, so both allow the limit", "set it back: CONFIG SET replica-read-only yes, then CONFIG REWRITE")
+	}
 	at, _ := strconv.ParseInt(m["master_repl_offset"], 10, 64)
 	for field, line := range m {
 		if !strings.HasPrefix(field, "slave") || !strings.Contains(line, "ip=") {
