@@ -77,6 +77,18 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 }
 
+// TestDoctorOfPausedWrites checks that doctor reports a server that pauses writes, as in a failover.
+func TestDoctorOfPausedWrites(t *testing.T) {
+	addr, _ := startRedis(t, "--appendonly", "yes")
+	rdb := at(t, addr)
+	mustRun(t, rdb, "FUNCTION", "LOAD", build(t).Text())
+	mustRun(t, rdb, "CLIENT", "PAUSE", "60000", "WRITE")
+	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), rdb, 500*time.Millisecond, nil))
+	if got, want := findings(d), found("writes", addr, nodes.ErrNotWritable); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 // TestDoctorOfTakenNames checks that doctor names a library because of which no deployment succeeds.
 func TestDoctorOfTakenNames(t *testing.T) {
 	addr, _ := startRedis(t, "--appendonly", "yes")

@@ -188,6 +188,9 @@ func (x *examination) rights(ctx context.Context, c *nodes.Conn) {
 			missing = append(missing, right)
 		case right == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
 			x.failed("writes", c.Failure("FUNCTION LOAD", err), "a decision is a write: "+undecided)
+		case right == "+function|load" && err != nil && code == "":
+			x.find("writes", c.Address(), nodes.ErrNotWritable, "it answers reads, but gives no reply to a write",
+				"a decision is a write: "+undecided, "wait for its failover, or end a pause with CLIENT UNPAUSE, then try again")
 		}
 	}
 	if len(missing) > 0 {
