@@ -77,6 +77,32 @@ func TestDoctorOfServersThatCannotDecide(t *testing.T) {
 	}
 }
 
+// TestDoctorOfPausedWrites checks that doctor reports a server that pauses writes, as in a failover.
+func TestDoctorOfPausedWrites(t *testing.T) {
+	addr, _ := startRedis(t, "--appendonly", "yes")
+	rdb := at(t, addr)
+	mustRun(t, rdb, "FUNCTION", "LOAD", build(t).Text())
+	mustRun(t, rdb, "CLIENT", "PAUSE", "60000", "WRITE")
+	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), rdb, 500*time.Millisecond, nil))
+	if got, want := findings(d), found("writes", addr, nodes.ErrNotWritable); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// TestDoctorOfTakenNames checks that doctor names a library because of which no deployment succeeds.
+func TestDoctorOfTakenNames(t *testing.T) {
+	addr, _ := startRedis(t, "--appendonly", "yes")
+	rdb := at(t, addr)
+	mustRun(t, rdb, "FUNCTION", "LOAD", "#!lua name=mine\nredis.register_function('RATELIMIT_Take', function() return 1 end)")
+	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), rdb, time.Minute, nil))
+	if got, want := findings(d), found("library", addr, nil)+found("library", addr, nodes.ErrNoLibrary); got != want {
+		t.Fatalf("%s\nwant\n%s", got, want)
+	}
+	if f := d.Findings[0]; f.Found != `has a library "mine" that registers ratelimit_take` || !strings.Contains(f.Do, "FUNCTION DELETE mine") {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestDoctorOfOtherServers uses fake servers instead of servers that the tests cannot start.
 func TestDoctorOfOtherServers(t *testing.T) {
 	deployed := but(but(but(healthy, "FUNCTION LIST", library("ratelimit", build(t).Text())), "FCALL_RO RATELIMIT_INFO 0", resp(list{"contract", 1})), "INFO", resp("aof_enabled:1\r\n"))

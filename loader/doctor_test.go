@@ -125,13 +125,13 @@ func TestDoctorOfTheSick(t *testing.T) {
 	one := sick(0, "role:master\r\nmaster_repl_offset:5000000\r\n"+
 		"slave0:ip=10.0.0.1,port=1,state=wait_bgsave,offset=0,lag=0\r\nslave1:ip=10.0.0.1,port=2,state=online,offset=5000000,lag=60\r\n"+
 		"slave2:ip=10.0.0.1,port=3,state=online,offset=1000,lag=0\r\nslave3:ip=10.0.0.1,port=4,state=online,offset=5000000,lag=1\r\n")
-	two := sick(time.Hour, "role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:6379\r\nmaster_link_status:down\r\n")
+	two := sick(time.Hour, "role:slave\r\nmaster_host:10.0.0.9\r\nmaster_port:6379\r\nmaster_link_status:down\r\nslave_read_only:0\r\n")
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"1": one, "2": two}, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }})
 	t.Cleanup(func() { _ = ring.Close() })
 	d := must[doctor.Diagnosis](t)(doctor.Examine(t.Context(), ring, time.Minute, nil))
 	for _, want := range []struct{ check, addr, value string }{
 		{"clock", two, one}, {"persistence", one, "aof_last_write_status is err"}, {"persistence", two, "aof_last_write_status is err"},
-		{"replicas", one, "10.0.0.1:1 "}, {"replicas", one, "10.0.0.1:2 "}, {"replicas", one, "10.0.0.1:3 "}, {"replicas", two, "10.0.0.9:6379"},
+		{"replicas", one, "10.0.0.1:1 "}, {"replicas", one, "10.0.0.1:2 "}, {"replicas", one, "10.0.0.1:3 "}, {"replicas", two, "10.0.0.9:6379"}, {"replicas", two, "replica-read-only"},
 	} {
 		if !slices.ContainsFunc(d.Findings, func(f doctor.Finding) bool {
 			return f.Check == want.check && slices.Contains(f.Addrs, want.addr) && strings.Contains(f.Found, want.value)
@@ -139,7 +139,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 			t.Errorf("%v is not among %+v", want, d.Findings)
 		}
 	}
-	if len(d.Findings) != 6 { // the findings about persistence of the two servers are merged
+	if len(d.Findings) != 7 { // the findings about persistence of the two servers are merged
 		t.Errorf("%+v", d.Findings)
 	}
 }

@@ -114,6 +114,10 @@ func (x *examination) lag(addr string, m map[string]string) {
 	if m["role"] == "slave" && m["master_link_status"] != "up" {
 		find("its link to its primary %s:%s is %s", m["master_host"], m["master_port"], m["master_link_status"])
 	}
+	if m["role"] == "slave" && m["slave_read_only"] == "0" {
+		x.find("replicas", addr, nil, "it is a replica that accepts writes (replica-read-only no)",
+			"it decides calls that reach it without its primary, so both allow the limit", "set it back: CONFIG SET replica-read-only yes, then CONFIG REWRITE")
+	}
 	at, _ := strconv.ParseInt(m["master_repl_offset"], 10, 64)
 	for field, line := range m {
 		if !strings.HasPrefix(field, "slave") || !strings.Contains(line, "ip=") {
@@ -159,6 +163,19 @@ var (
 	ErrSlots         = errors.New("slots are not served") // the cluster does not serve all slots
 )
 
+// takenNames looks for other libraries that register functions of the ratelimit library, which
+// therefore cannot be loaded.
+func (x *examination) takenNames(ctx context.Context, c *nodes.Conn) {
+	ours := text.Functions(functions.Source())
+	libraries, _ := c.Libraries(ctx) // ReadLibrary has reported an error
+	for _, l := range libraries {
+		if i := slices.IndexFunc(l.Functions, func(name string) bool { return slices.Contains(ours, strings.ToLower(name)) }); i >= 0 {
+			x.find("library", c.Address(), nil, fmt.Sprintf("has a library %q that registers %s", l.Name, strings.ToLower(l.Functions[i])),
+				"calls get replies of another form, and deployments fail", "delete it with FUNCTION DELETE "+l.Name+" or rename its function, then deploy")
+		}
+	}
+}
+
 // rights tries each command that a deployment needs, in a form that changes nothing.
 func (x *examination) rights(ctx context.Context, c *nodes.Conn) {
 	var missing []string
@@ -171,6 +188,9 @@ func (x *examination) rights(ctx context.Context, c *nodes.Conn) {
 			missing = append(missing, right)
 		case right == "+function|load" && (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS"):
 			x.failed("writes", c.Failure("FUNCTION LOAD", err), "a decision is a write: "+undecided)
+		case right == "+function|load" && err != nil && code == "":
+			x.find("writes", c.Address(), nodes.ErrNotWritable, "it answers reads, but gives no reply to a write",
+				"a decision is a write: "+undecided, "wait for its failover, or end a pause with CLIENT UNPAUSE, then try again")
 		}
 	}
 	if len(missing) > 0 {

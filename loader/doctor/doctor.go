@@ -258,6 +258,7 @@ func (x *examination) primary(ctx context.Context, c *nodes.Conn, listed nodes.S
 	case p.library == nil: // unread has said why
 	case text.Body(*p.library) == "":
 		x.find("library", c.Address(), nodes.ErrNoLibrary, "it does not have the library "+functions.Name, notFound, "call Deploy")
+		x.takenNames(ctx, c)
 	default:
 		found := text.Describe(text.Body(*p.library))
 		x.mu.Lock()

@@ -73,8 +73,12 @@ func For(err error) error {
 		}
 	case call.Code == "MOVED", call.Code == "ASK":
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
-	case call.Remedy == "" && errors.Is(err, client.ErrUnavailable):
-		copied.Remedy = connect(call)
+	case errors.Is(err, client.ErrUnavailable):
+		if call.Remedy == "" {
+			copied.Remedy = connect(call)
+		}
+	case call.Code == "" && call.Remedy != "": // the reply is neither a decision nor an error
+		copied.Remedy = "find out what runs there with: ratelimit status"
 	}
 	return &copied
 }

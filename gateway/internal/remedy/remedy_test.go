@@ -35,9 +35,13 @@ func TestFor(t *testing.T) {
 		{"NOAUTH Authentication required.", take, "write redis://:PASSWORD@host:port in REDIS_URL, or set REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"WRONGPASS invalid username-password pair", take, "check the user name and the password, which are in REDIS_URL or --redis, or in REDIS_AUTH beside the variables of envoyproxy/ratelimit"},
 		{"MOVED 1 127.0.0.1:1", take, "write redis+cluster:// in the URL of the servers"},
+		{"OK", take, "find out what runs there with: ratelimit status"},
 	} {
 		source := fmt.Sprintf("#!lua name=ratelimit\nlocal function refuse() return redis.error_reply(%q) end\nredis.register_function('ratelimit_take', refuse)\nredis.register_function('ratelimit_reset', refuse)", tt.reply)
-		if tt.reply == "" {
+		switch tt.reply {
+		case "OK":
+			source = strings.ReplaceAll(source, "error_reply", "status_reply")
+		case "":
 			source = strings.ReplaceAll(build.Text(), "ratelimit_take", "other_take")
 		}
 		limiter := redistest.Must[*client.Client](t)(client.Open("redis://" + embedded.Run(t, embedded.WithLibrary(source)).Addr()))
