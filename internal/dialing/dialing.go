@@ -197,9 +197,9 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		text := strings.TrimPrefix(alert.Err.Error(), "tls: ")
 		switch {
-		case text == "certificate required", text == "handshake failure" && !ours:
+		case text == "certificate required", !ours && (text == "handshake failure" || strings.Contains(text, "certificate")):
 			return "it requires a client certificate (" + text + ")", "", ErrCertificate
-		case ours && strings.Contains(text, "certificate"):
+		case strings.Contains(text, "certificate"):
 			return "it refuses the client certificate (" + text + ")", "", ErrCertificate
 		}
 		return "it ends the TLS handshake (" + text + ")", "", nil
