@@ -2,6 +2,7 @@
 package remedy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"os"
@@ -73,17 +74,17 @@ func For(err error) error {
 		}
 	case call.Code == "MOVED", call.Code == "ASK":
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
-	case call.Remedy == "" && errors.Is(err, client.ErrUnavailable):
+	case errors.Is(err, client.ErrUnavailable):
 		copied.Remedy = connect(call)
 	}
 	return &copied
 }
 
-// connect returns what to do if no connection can be made because of TLS, or "".
+// connect returns what to do if no connection can be made because of TLS, or the remedy that e has.
 func connect(e *client.Error) string {
 	switch found := dialing.New("", e.Err, &tls.Config{}, 0, ""); found.Class {
 	case nil:
-		return found.Remedy
+		return cmp.Or(e.Remedy, found.Remedy)
 	case dialing.ErrAuthority:
 		return authority
 	case dialing.ErrHost:
@@ -91,10 +92,10 @@ func connect(e *client.Error) string {
 	case dialing.ErrCertificate:
 		return certificate
 	}
-	if e.Op == "check" { // later, a server that hangs or ends is the more probable cause
+	if e.Op == "check" && e.Remedy == "" { // later, a server that hangs or ends is the more probable cause
 		return secure
 	}
-	return ""
+	return e.Remedy
 }
 
 // deployed returns an error of package loader with advice for the operator.
