@@ -213,6 +213,10 @@ func newError(ctx context.Context, op string, keys []string, err error, written 
 		e.kind = typeUnavailable
 		e.sentence = fmt.Sprintf("no reply, nothing was %s (%v)", did, e.Err)
 	}
+	switch found := dialing.New("", err, &tls.Config{}, 0, ""); found.Class {
+	case dialing.ErrAuthority, dialing.ErrHost, dialing.ErrCertificate:
+		e.Remedy = found.Remedy
+	}
 	return e
 }
 

@@ -53,14 +53,18 @@ func TestOpenOfAClusterOverTLS(t *testing.T) {
 		}
 	}
 	wrong := &tls.Config{RootCAs: trusted, ServerName: "db.example"}
-	for name, c := range map[string]*client.Client{
-		"without TLS":                      open(t, "redis+cluster://"+first.Addr),
-		"an authority that nobody trusts":  open(t, "rediss+cluster://"+first.Addr),
-		"a name that no certificate has":   open(t, "rediss+cluster://"+first.Addr, client.WithTLS(wrong)),
-		"a name that only one of them has": open(t, "rediss+cluster://"+first.Addr, client.WithTLS(&tls.Config{RootCAs: trusted, ServerName: "localhost"})),
+	const host = "connect to a host that it is for, or set ServerName of the TLSConfig"
+	for name, c := range map[string]struct {
+		*client.Client
+		remedy string
+	}{
+		"without TLS":                      {open(t, "redis+cluster://"+first.Addr), ""},
+		"an authority that nobody trusts":  {open(t, "rediss+cluster://"+first.Addr), "add the certificate of the authority to RootCAs of the TLSConfig"},
+		"a name that no certificate has":   {open(t, "rediss+cluster://"+first.Addr, client.WithTLS(wrong)), host},
+		"a name that only one of them has": {open(t, "rediss+cluster://"+first.Addr, client.WithTLS(&tls.Config{RootCAs: trusted, ServerName: "localhost"})), host},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), slow)
-		if res, err := c.Allow(ctx, highKey, perDay); !errors.Is(err, client.ErrUnavailable) {
+		if res, err := c.Allow(ctx, highKey, perDay); !errors.Is(err, client.ErrUnavailable) || !strings.HasSuffix(err.Error(), c.remedy) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 		cancel()

@@ -190,6 +190,23 @@ func TestChargeWithoutADecision(t *testing.T) {
 	}), get("/"))
 }
 
+// A limiter that stands for one in a test has only Take. The error of a refund says what it lacks.
+func TestRefundByTakeAlone(t *testing.T) {
+	limit := limitertest.Must[httplimit.Middleware](t)(httplimit.New(always{}, "api", "3/m", httplimit.Address()))
+	serve(limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		const want = "a refund of 1, not made, since the limiter httplimit_test.always has no Refund and wraps none that has; give it that method, or Unwrap"
+		if err := charge.Of(r.Context(), "api").Refund(r.Context(), 1); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})), get("/"))
+}
+
+type always struct{}
+
+func (always) Take(context.Context, client.Request) (client.Result, error) {
+	return client.Result{Allowed: true}, nil
+}
+
 // If a handler removes the field RateLimit, a refund does not set it again.
 func TestFieldsTakenAway(t *testing.T) {
 	limiter, _ := newLimiter(t)

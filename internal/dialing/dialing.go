@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -197,9 +198,9 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		text := strings.TrimPrefix(alert.Err.Error(), "tls: ")
 		switch {
-		case text == "certificate required", text == "handshake failure" && !ours:
+		case text == "certificate required", !ours && (text == "handshake failure" || strings.Contains(text, "certificate")):
 			return "it requires a client certificate (" + text + ")", "", ErrCertificate
-		case ours && strings.Contains(text, "certificate"):
+		case strings.Contains(text, "certificate"):
 			return "it refuses the client certificate (" + text + ")", "", ErrCertificate
 		}
 		return "it ends the TLS handshake (" + text + ")", "", nil
@@ -209,8 +210,8 @@ func certificate(err error, chosen, ours bool) (reason, remedy string, class *Cl
 
 // Files returns a copy of config with the certificates of authorities to trust, and a client certificate
 // with its key, from PEM files; "" for none. In errors, the flags that name the files are prefix followed
-// by ca, cert and key. A renewed certificate is used from the next connection on, if its file and that of
-// the key fit together.
+// by ca, cert and key. A renewed certificate is used from the next connection on. If its file and that of
+// the key do not fit together, the certificate of the last connection is used.
 func Files(config *tls.Config, prefix, ca, cert, key string) (*tls.Config, error) {
 	config = config.Clone()
 	if (cert == "") != (key == "") {
@@ -221,11 +222,13 @@ func Files(config *tls.Config, prefix, ca, cert, key string) (*tls.Config, error
 		if err != nil {
 			return nil, fmt.Errorf("%[1]scert and %[1]skey: %[2]w; name files in PEM form that belong together", prefix, err)
 		}
+		var last atomic.Pointer[tls.Certificate]
+		last.Store(&first)
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if renewed, err := tls.LoadX509KeyPair(cert, key); err == nil {
-				return &renewed, nil
+				last.Store(&renewed)
 			}
-			return &first, nil
+			return last.Load(), nil
 		}
 	}
 	if ca == "" {

@@ -116,6 +116,27 @@ func TestCertificates(t *testing.T) {
 	golden(t, "certificates.txt", strings.NewReplacer(from, "FROM", to, "TO").Replace(texts.String()))
 }
 
+// TestFilesRenewed checks that a renewed certificate is used, and stays in use while its file is broken:
+// the first certificate may have expired.
+func TestFilesRenewed(t *testing.T) {
+	cert, key := redistest.CertificateFiles(t, x509.NewCertPool(), "first")
+	next, nextKey := redistest.CertificateFiles(t, x509.NewCertPool(), "next")
+	config := redistest.Must[*tls.Config](t)(Files(&tls.Config{}, "--tls-", "", cert, key))
+	check := func(want string) {
+		t.Helper()
+		if got := redistest.Must[*tls.Certificate](t)(config.GetClientCertificate(nil)); got.Leaf.Subject.CommonName != want {
+			t.Errorf("the certificate is %s, want %s", got.Leaf.Subject.CommonName, want)
+		}
+	}
+	check("first")
+	for file, renewed := range map[string]string{cert: next, key: nextKey} {
+		redistest.Require(t, os.WriteFile(file, redistest.Must[[]byte](t)(os.ReadFile(renewed)), 0o600))
+	}
+	check("next")
+	redistest.Require(t, os.WriteFile(cert, nil, 0o600))
+	check("next")
+}
+
 var update = flag.Bool("update", false, "rewrite the files in testdata")
 
 // golden compares text with a file in testdata.

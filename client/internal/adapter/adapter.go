@@ -158,7 +158,7 @@ func Block(ctx context.Context, limiter client.Limiter, d time.Duration, keys []
 		Block(context.Context, client.Block, ...string) error
 	}](limiter)
 	if !ok {
-		return fmt.Errorf("ratelimit: a block of %v, not made, since the limiter %T has no Block and wraps none that has", d, limiter)
+		return fmt.Errorf("ratelimit: a block of %v, not made, since the limiter %T has no Block and wraps none that has; give it that method, or Unwrap", d, limiter)
 	}
 	return blocker.Block(context.WithoutCancel(ctx), client.Block{For: d, Extend: true}, keys...)
 }

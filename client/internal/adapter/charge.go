@@ -161,7 +161,7 @@ func (c *Charge) Refund(ctx context.Context, n int64) error {
 			Refund(context.Context, client.Request) (client.Result, error)
 		}](c.limiter)
 		if !ok {
-			return fmt.Errorf("ratelimit: a refund of %d, not made, since the limiter %T has no Refund and wraps none that has", n, c.limiter)
+			return fmt.Errorf("ratelimit: a refund of %d, not made, since the limiter %T has no Refund and wraps none that has; give it that method, or Unwrap", n, c.limiter)
 		}
 		result, err := limiter.Refund(context.WithoutCancel(ctx), client.Request{Keys: c.request.Keys, Limits: c.request.Limits, Costs: costs, Borrow: c.request.Borrow, Floor: c.request.Floor})
 		if errors.Is(err, client.ErrOutcomeUnknown) {

@@ -25,7 +25,7 @@ func TestBadFlags(t *testing.T) {
 		{func(o *process.Options) { o.GRPC = ":-1" }, `--grpc ":-1" has the port -1; write one from 0 to 65535, such as 8080`},
 		{func(o *process.Options) { o.GRPC = ":abc" }, `--grpc ":abc" has the port abc; write one from 0 to 65535, such as 8080`},
 		{func(o *process.Options) { o.Redis = "localhost:26379:9" }, "--redis: the URL has a host with more than one colon; write one port, and an IPv6 address as in [::1]:6379; give one such as redis://user:password@host:6379"},
-		{func(o *process.Options) { o.RedisTLS.CA = "/dev/null" }, "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a URL with TLS; write rediss:// in place of redis://"},
+		{func(o *process.Options) { o.RedisTLS.CA = "/dev/null" }, "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a URL with TLS; write rediss:// in place of redis://, or rediss-sentinel:// in place of redis-sentinel://"},
 		{func(o *process.Options) { o.Redis, o.RedisTLS.CA = "rediss://h", "/dev/null" }, "--redis-tls-ca: /dev/null contains no certificate; name a file in PEM form"},
 		{func(o *process.Options) { o.Redis, o.RedisTLS.Key = "rediss://h", "/dev/null" }, "--redis-tls-cert and --redis-tls-key belong together; give both"},
 		{func(o *process.Options) { o.HTTP = o.GRPC }, "--grpc and --http are both 127.0.0.1:8081; give each its own address"},

@@ -88,7 +88,7 @@ func (g *Gateway) connect() error {
 	checks := []client.Option{client.WithTimeout(max(patience, o.Timeout))}
 	if o.RedisTLS != (RedisTLS{}) {
 		if !strings.HasPrefix(url, "rediss") {
-			return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a URL with TLS; write rediss:// in place of redis://")
+			return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a URL with TLS; write rediss:// in place of redis://, or rediss-sentinel:// in place of redis-sentinel://")
 		}
 		config, err := o.RedisTLS.files(&tls.Config{MinVersion: tls.VersionTLS12})
 		if err != nil {

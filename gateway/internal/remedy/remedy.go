@@ -2,6 +2,7 @@
 package remedy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"os"
@@ -74,20 +75,18 @@ func For(err error) error {
 	case call.Code == "MOVED", call.Code == "ASK":
 		copied.Remedy = "write redis+cluster:// in the URL of the servers"
 	case errors.Is(err, client.ErrUnavailable):
-		if call.Remedy == "" {
-			copied.Remedy = connect(call)
-		}
+		copied.Remedy = connect(call)
 	case call.Code == "" && call.Remedy != "": // the reply is neither a decision nor an error
 		copied.Remedy = "find out what runs there with: ratelimit status"
 	}
 	return &copied
 }
 
-// connect returns what to do if no connection can be made because of TLS, or "".
+// connect returns what to do if no connection can be made because of TLS, or the remedy that e has.
 func connect(e *client.Error) string {
 	switch found := dialing.New("", e.Err, &tls.Config{}, 0, ""); found.Class {
 	case nil:
-		return found.Remedy
+		return cmp.Or(e.Remedy, found.Remedy)
 	case dialing.ErrAuthority:
 		return authority
 	case dialing.ErrHost:
@@ -95,10 +94,10 @@ func connect(e *client.Error) string {
 	case dialing.ErrCertificate:
 		return certificate
 	}
-	if e.Op == "check" { // later, a server that hangs or ends is the more probable cause
+	if e.Op == "check" && e.Remedy == "" { // later, a server that hangs or ends is the more probable cause
 		return secure
 	}
-	return ""
+	return e.Remedy
 }
 
 // deployed returns an error of package loader with advice for the operator.

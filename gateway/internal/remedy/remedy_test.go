@@ -98,6 +98,7 @@ func TestForTLS(t *testing.T) {
 	}
 	strict, other := server(cert, key), server(elsewhere, itsKey)
 	config := client.WithTLS(&tls.Config{RootCAs: trusted})
+	stranger := client.WithTLS(&tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{redistest.Must[tls.Certificate](t)(tls.LoadX509KeyPair(elsewhere, itsKey))}})
 	for _, tt := range []struct {
 		url     string
 		options []client.Option
@@ -106,6 +107,7 @@ func TestForTLS(t *testing.T) {
 		{"rediss://" + strict, nil, "name the file with the certificate of the authority in --redis-tls-ca, or in REDIS_TLS_CACERT beside the variables of envoyproxy/ratelimit"},
 		{"rediss://" + other, []client.Option{config}, "connect to a host that it is for"},
 		{"rediss://" + strict, []client.Option{config}, "name a certificate that the server trusts in --redis-tls-cert, and its key in --redis-tls-key; or in REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY beside the variables of envoyproxy/ratelimit"},
+		{"rediss://" + strict, []client.Option{stranger}, "name a certificate that the server trusts in --redis-tls-cert, and its key in --redis-tls-key; or in REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY beside the variables of envoyproxy/ratelimit"},
 		{"redis://" + strict, nil, "check the address, and that the URL begins with rediss:// if the server uses TLS, and with redis:// if it does not"},
 	} {
 		limiter := redistest.Must[*client.Client](t)(client.Open(tt.url, append(tt.options, client.WithTimeout(time.Minute))...))

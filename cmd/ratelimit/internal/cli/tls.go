@@ -14,7 +14,7 @@ func (a *app) tlsFiles(o *redis.Options) error {
 		return nil
 	}
 	if o.TLSConfig == nil {
-		return errors.New("--tls-ca, --tls-cert and --tls-key need a URL with TLS; write rediss:// in place of redis://")
+		return errors.New("--tls-ca, --tls-cert and --tls-key need a URL with TLS; write rediss:// in place of redis://, or rediss-sentinel:// in place of redis-sentinel://")
 	}
 	config, err := dialing.Files(o.TLSConfig, "--tls-", f.caFile, f.certFile, f.keyFile)
 	if err != nil {
