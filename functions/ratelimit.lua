@@ -4,7 +4,7 @@
 --@ src/00_library.lua
 local VERSION = '0.1.0'
 local CONTRACT = 1
-local BUILD_ID = '8b1d749e2c1a'
+local BUILD_ID = 'b111145f4125'
 
 local CLOCK_STANDS = (redis.REDIS_VERSION_NUM or 0) >= 0x00070200
 
@@ -236,11 +236,11 @@ function states.drop()
   large = false
 end
 
-function states.too_much(what, more)
+function states.too_much(what, more, limitless)
   local sum = read[what] + more
   read[what] = sum
   large = large or sum > SMALL
-  local most = what == 'bytes' and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
+  local most = limitless and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
   if sum <= most then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', most, what)
 end
@@ -2909,7 +2909,7 @@ local function too_large(keys, list, copies)
     local content = list[i]
     if not content.leases and (not copies or copies(content)) then
       content.size = redis.call('STRLEN', key)
-      local err = states.too_much('bytes', content.size)
+      local err = states.too_much('bytes', content.size, true)
       if err then return err end
     end
   end

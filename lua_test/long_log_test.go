@@ -192,7 +192,7 @@ func TestRefundOfLongLogs(t *testing.T) {
 		// The first call of a limit parses it. Only later calls decide without parsing.
 		must[any](t)(server.Do("FCALL", "ratelimit_take", "1", "c", "sliding_log 2000/d"))
 		words := slices.Concat(refund, options)
-		if got, want := textOf(server.Do(words...)), "BADKEYS the keys hold more than 1250000 bytes"; !strings.Contains(got, want) {
+		if got, want := textOf(server.Do(words...)), "BADKEYS the keys hold more than 2500000 bytes"; !strings.Contains(got, want) {
 			t.Errorf("%s: got %s, want %s", strings.Join(words[5:], " "), got, want)
 		}
 		for _, key := range refund[3:5] {

@@ -87,7 +87,7 @@ function states.most_owed(capacity) return math.min(2 * capacity, numbers.MOST) 
 -- So the bytes and buckets that one call reads are bounded, too. One key never exceeds these bounds: it
 -- has at most 3,016 buckets and 200,000 calls in logs (2.4 MB).
 local MOST = { bytes = 2500000, buckets = 6000 }
-local MOST_OF_SEVERAL = 1250000 -- bytes, if more than one key has any
+local MOST_OF_SEVERAL = 1250000 -- bytes that a call without limits copies, if more than one key has any
 local read = {} -- bytes and buckets read by this call
 
 -- begin starts counting what a call reads. A call must run begin before it loads states. any_room is
@@ -112,12 +112,12 @@ end
 -- too_much adds `more` to the number of bytes or buckets that this call has read. If the sum is too
 -- large, it returns the error, otherwise nil. Bytes are added before they are copied. The buckets of
 -- a state are added after they are read, because their number is not known earlier. If `more` is 0,
--- too_much only checks the sum.
-function states.too_much(what, more)
+-- too_much only checks the sum. limitless is true for a call that has no limits, whose sum would bound its keys.
+function states.too_much(what, more, limitless)
   local sum = read[what] + more
   read[what] = sum
   large = large or sum > SMALL
-  local most = what == 'bytes' and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
+  local most = limitless and sum > more and more > 0 and MOST_OF_SEVERAL or MOST[what]
   if sum <= most then return nil end
   return errors.new('BADKEYS', 'the keys hold more than %d %s, the most that one call reads; name fewer keys', most, what)
 end

@@ -49,7 +49,7 @@ local function too_large(keys, list, copies)
     local content = list[i]
     if not content.leases and (not copies or copies(content)) then
       content.size = redis.call('STRLEN', key)
-      local err = states.too_much('bytes', content.size)
+      local err = states.too_much('bytes', content.size, true)
       if err then return err end
     end
   end
