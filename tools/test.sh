@@ -84,8 +84,12 @@ prepared=$!
 tools/install.sh gotestsum || give_up "gotestsum cannot be installed"
 go build -o "$build/testcount" ./tools/testcount || give_up "tools/testcount cannot be built"
 packages=$(go list -f '{{.Dir}}' work | sed "s|^$PWD|.|") || give_up "the workspace cannot be loaded"
-# Packages whose tests run other programs, which Go's cache of test results does not know.
-running=$(grep -lrE --include='*.go' 'exec\.Command|redistest\.(Run|Start)\(' $packages | xargs -n 1 dirname | sort -u)
+# Packages whose test results Go must not keep: their tests run other programs, or their module is below the root, and
+# may read files outside it. Go looks at neither.
+running=$({
+	grep -lrE --include='*.go' 'exec\.Command|redistest\.(Run|Start)\(' $packages | xargs -n 1 dirname
+	go list -f "{{if ne .Module.Dir \"$PWD\"}}{{.Dir}}{{end}}" work | sed "s|^$PWD|.|"
+} | sort -u)
 # Packages whose tests take longest. They run first.
 slow=$'./tools/docs\n./tools/ci\n./loader\n./embedded\n./client\n./combinations'
 
@@ -108,16 +112,18 @@ wait $prepared || give_up "packages are missing, as shown above"
 check "luac5.1 -p" luac5.1 -p functions/ratelimit.lua
 check "luacheck" luacheck --no-color --quiet functions/ratelimit.lua
 
-# tests LABEL race|plain ARGUMENTS... : runs go test with go vet. Test programs build other programs without the race
-# detector. A test with the race detector exits at once, instead of after 1 s. The timeout is long, because tests are
-# many times slower on a busy machine. Many tests wait for timers or other programs, so more packages run at once
-# than there are processors. Tests on real servers take longest, so all others run with a lower priority.
+# tests LABEL race|plain ARGUMENTS... : runs go test with go vet. With -count=1, test programs build other programs
+# without the race detector; go test keeps no results with -exec, so tests whose results it may keep run without. A test
+# with the race detector exits at once, instead of after 1 s. The timeout is long, because tests are many times slower
+# on a busy machine. Many tests wait for timers or other programs, so more packages run at once than there are
+# processors. Tests on real servers take longest, so all others run with a lower priority.
 tests() {
-	local out=$results/${1//[ ,]/-} cgo=0 flags=$GOFLAGS code=0 began=$SECONDS
+	local out=$results/${1//[ ,]/-} cgo=0 flags=$GOFLAGS code=0 began=$SECONDS building=()
 	[ "$2" = plain ] || cgo=1 flags=$racing
+	[ "$3" != -count=1 ] || building=(-exec "env CGO_ENABLED=0 'GOFLAGS=$GOFLAGS'")
 	echo "run  $1"
-	CGO_ENABLED=$cgo GOFLAGS=$flags nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- \
-		-exec "env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 'GOFLAGS=$GOFLAGS'" -vet=all -timeout 40m -p 4 "${@:3}" || code=$?
+	CGO_ENABLED=$cgo GOFLAGS=$flags GORACE=atexit_sleep_ms=0 nice -n "$niceness" "$build/gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$out.json" -- \
+		"${building[@]}" -vet=all -timeout 40m -p 4 "${@:3}" || code=$?
 	echo $code >"$out.status"
 	echo "ran  $1 ($((SECONDS - began)) s)"
 }
