@@ -176,29 +176,31 @@ func TestErrorsAfterALostReply(t *testing.T) {
 		{"the context ends later", 2, []error{io.EOF}, time.Minute, "EOF; asked again once, at last: context canceled: EOF)", 2, []error{io.EOF, context.Canceled}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			req := withOnceKey("a")
-			req.OnceTTL = tt.ttl
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			f := &fake{sent: true, errs: tt.errs, after: func(n int) {
-				if n == tt.ends {
-					cancel()
+			synctest.Test(t, func(t *testing.T) { // where the call takes no time
+				req := withOnceKey("a")
+				req.OnceTTL = tt.ttl
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				f := &fake{sent: true, errs: tt.errs, after: func(n int) {
+					if n == tt.ends {
+						cancel()
+					}
+				}}
+				_, err := newClient(t, f).Take(ctx, req)
+				if err == nil || err.Error() != began+tt.want || len(f.lines) != tt.sent {
+					t.Errorf("%v, sent %d times\nwant %s, %d times", err, len(f.lines), began+tt.want, tt.sent)
 				}
-			}}
-			_, err := newClient(t, f).Take(ctx, req)
-			if err == nil || err.Error() != began+tt.want || len(f.lines) != tt.sent {
-				t.Errorf("%v, sent %d times\nwant %s, %d times", err, len(f.lines), began+tt.want, tt.sent)
-			}
-			wantClasses(t, tt.name, err, client.ErrUnavailable, client.ErrOutcomeUnknown)
-			for _, cause := range tt.is {
-				if !errors.Is(err, cause) {
-					t.Errorf("errors.Is does not reach %v", cause)
+				wantClasses(t, tt.name, err, client.ErrUnavailable, client.ErrOutcomeUnknown)
+				for _, cause := range tt.is {
+					if !errors.Is(err, cause) {
+						t.Errorf("errors.Is does not reach %v", cause)
+					}
 				}
-			}
-			var e *client.Error
-			if !errors.As(err, &e) || e.Op != "take" || e.Code != "" || len(e.Keys) != 3 {
-				t.Errorf("%+v", e)
-			}
+				var e *client.Error
+				if !errors.As(err, &e) || e.Op != "take" || e.Code != "" || len(e.Keys) != 3 {
+					t.Errorf("%+v", e)
+				}
+			})
 		})
 	}
 }

@@ -37,6 +37,16 @@ func control(t *testing.T, addr string, options ...grpc.ServerOption) (server *x
 	return server, port.Addr().String(), g.Stop
 }
 
+// own returns an address for a server that stops and starts again. Other tests listen on 127.0.0.1, and
+// could take its port meanwhile.
+func own(host string) string {
+	if port, err := net.Listen("tcp", host+":0"); err == nil {
+		_ = port.Close()
+		return host + ":0"
+	}
+	return "127.0.0.1:0" // some systems have no other address
+}
+
 // users returns a resource that limits each user of a domain to n an hour.
 func users(domain string, n uint32) *rlsconf.RateLimitConfig {
 	return &rlsconf.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*rlsconf.RateLimitDescriptor{
@@ -67,7 +77,7 @@ func (g *gateway) hasLimit(t *testing.T, domain string, want int64) {
 // TestXDS follows an xDS server from its first set of resources to its restart.
 func TestXDS(t *testing.T) {
 	t.Parallel()
-	server, at, stop := control(t, "127.0.0.1:0")
+	server, at, stop := control(t, own("127.0.0.2"))
 	g := start(t, process.Options{Dev: true, XDS: xds.Options{Server: at, Node: "me"}})
 	g.says(t, `msg="not ready" error="there are no rules yet from --xds `+at+` for the node \"me\"; check that the server has resources for it`)
 	if _, err := g.limit(t, "web"); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "there are no rules yet") {
@@ -123,7 +133,7 @@ func TestXDS(t *testing.T) {
 // TestXDSOptional checks that the gateway is ready without an xDS server, and gets its rules later.
 func TestXDSOptional(t *testing.T) {
 	t.Parallel()
-	_, at, stop := control(t, "127.0.0.1:0")
+	_, at, stop := control(t, own("127.0.0.3"))
 	stop()
 	g := start(t, process.Options{Dev: true, XDS: xds.Options{Server: at, Node: "me"}, XDSOptional: true})
 	g.ready(t)
