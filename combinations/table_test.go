@@ -41,7 +41,7 @@ var always = []feature{
 	{"take", verb, nil, nil},
 	{"peek", verb, nil, nil},
 	{"refund", verb, nil, nil},
-	{"wait", verb, func(d *draw, s *step) { s.patience = d.span(0, 20000) }, nil},
+	{"wait", verb, func(d *draw, s *step) { s.patience = pick(d, d.span(0, 20000), d.span(0, 20000), d.span(0, 200000)) }, nil}, // also longer than a pause,
 	{"hold", verb, nil, nil},
 	{"charge", verb, nil, nil},
 	{"block", verb, func(d *draw, s *step) { s.span = d.span(1, 20000) }, nil},

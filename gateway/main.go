@@ -158,7 +158,8 @@ func (d driver) Printf(ctx context.Context, format string, values ...any) {
 	d.log.DebugContext(ctx, "go-redis", "text", fmt.Sprintf(format, values...))
 }
 
-// advise gives the errors that package httplimit logs the advice for the operator.
+// advise replaces the advice for programmers in logged errors with advice for the operator. Package
+// httplimit logs such errors.
 func advise(_ []string, a slog.Attr) slog.Attr {
 	if err, ok := a.Value.Any().(error); ok {
 		a.Value = slog.AnyValue(remedy.For(err))

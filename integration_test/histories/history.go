@@ -9,8 +9,9 @@
 //
 // The tests own the servers' clock (package clock). It stands still between the moves of a run, so
 // the time at which a call ran is one of a few known values, whatever the load of the machine. There is one
-// exception: a starved server may still run a call whose client has given up, while the clock moves. Before
-// Redis 7.2, such a call sees two times, and its stored reply may last longer than the model says.
+// exception: on a busy machine, a server may run a call while the clock moves, if the client no longer waits
+// for it. Before Redis 7.2, such a call sees two times, and its stored reply may last longer than the model
+// says.
 package histories
 
 import (

@@ -113,7 +113,8 @@ func TestGivesUp(t *testing.T) {
 	grpctest.CheckStatus(t, grpctest.Call(ctx, c), codes.Canceled, -1)
 }
 
-// If the deadline has passed, and the timer of the context has not fired yet, the status is that of the deadline.
+// A call that ends after its deadline has the status DeadlineExceeded, even if the timer of its context has not
+// fired yet.
 func TestAboutToExpire(t *testing.T) {
 	limiter, _ := grpctest.NewLimiter(t)
 	c := grpctest.Start(t, &grpctest.Service{}, nil, newClient(t, limiter, "100/d")...)

@@ -43,8 +43,8 @@ func (r *record) request(id string, i int) (client.Request, error) {
 	}, err
 }
 
-// refusal returns the error of a part's take without the options Each and OnceKey and the costs, which
-// the caller has not given, and without their words for a policy that takes no reservation.
+// refusal rewords the error of a part's take. The original may name the options Each and OnceKey, the
+// key of OnceKey and the costs, of which the caller of Reserve knows nothing.
 func refusal(err error, part Part) error {
 	call, ok := errors.AsType[*client.Error](err)
 	if !ok {
