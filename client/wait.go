@@ -87,8 +87,7 @@ func newWaits(limiter Limiter, c *Client) *waits {
 // particular order. A caller that was denied retries after RetryAfter. After each further denial, it
 // also waits for a random time, whose maximum grows with the number of denials, up to a second. Callers
 // also retry when this Client changes one of their keys by Reset, Refund, Block, Unblock, Override or
-// EndOverride, and after a minute, because another process may have done so. If [WithDenialMemory] is
-// longer than that, the remembered denial answers first.
+// EndOverride, and after a minute, because another process may have done so.
 //
 // If req has an OnceKey, Wait does not give back a turn in the queue of a leaky_bucket: a caller that
 // repeats the request gets the same turn. This Client knows when the turn comes. Another Client, for
